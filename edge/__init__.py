@@ -1,0 +1,1 @@
+"""Reads document pages into Markdown and JSON on small machines."""

@@ -1,0 +1,1 @@
+"""The embedded reference model: synthetic pages, training, evaluation."""

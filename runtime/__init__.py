@@ -1,0 +1,1 @@
+"""One image and one prompt become tokens, within a memory plan. Knows nothing of pages and files."""
