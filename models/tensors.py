@@ -1,0 +1,66 @@
+"""The graph contract as data: inputs and outputs by name, axes and dtype. The exporter writes what it says and the
+runtime feeds what it says; dtypes have numpy's names.
+
+vision
+    One still image per run. Patch rows are in merge-block order: the merge x merge patches that become one token are
+    neighbours. `cos` and `sin` are the 2-D rotary table, computed by the host.
+decoder
+    One graph for prefill chunks (B = 1, S = chunk) and for decoding (B = n, S = 1). The host applies the M-RoPE
+    sections to `cos` and `sin`; the graph rotates in the rotate-half form. `seqlens_k` is the number of valid tokens of
+    each row after this run, minus 1, and `total_sequence_length` the largest of (`seqlens_k` + 1). Each `present_*` is
+    the same buffer as its `past_*`, updated in place: the axis `capacity` is room, not length. `logits` are those of
+    each row's last position only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .architecture import TextShape, VisionShape
+
+Axis = int | str
+Dtype = Literal["float32", "int32"]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSpec:
+    """One graph input or output. A string in `axes` names a size that the host chooses; () is a scalar."""
+
+    name: str
+    axes: tuple[Axis, ...]
+    dtype: Dtype
+
+
+def vision_inputs(shape: VisionShape) -> tuple[TensorSpec, ...]:
+    return (
+        TensorSpec("patches", ("patches", shape.patch_values), "float32"),
+        TensorSpec("cos", ("patches", shape.rotary_width), "float32"),
+        TensorSpec("sin", ("patches", shape.rotary_width), "float32"),
+    )
+
+
+def vision_outputs(shape: VisionShape) -> tuple[TensorSpec, ...]:
+    """`embeds` has patches / merge**2 rows."""
+    return (TensorSpec("embeds", ("tokens", shape.out_width), "float32"),)
+
+
+def decoder_inputs(shape: TextShape) -> tuple[TensorSpec, ...]:
+    return (
+        TensorSpec("embeds", ("batch", "sequence", shape.width), "float32"),
+        TensorSpec("cos", ("batch", "sequence", shape.rotary_width), "float32"),
+        TensorSpec("sin", ("batch", "sequence", shape.rotary_width), "float32"),
+        TensorSpec("seqlens_k", ("batch",), "int32"),
+        TensorSpec("total_sequence_length", (), "int32"),
+        *_kv_store("past", shape),
+    )
+
+
+def decoder_outputs(shape: TextShape) -> tuple[TensorSpec, ...]:
+    return (TensorSpec("logits", ("batch", 1, shape.vocab), "float32"), *_kv_store("present", shape))
+
+
+def _kv_store(side: str, shape: TextShape) -> tuple[TensorSpec, ...]:
+    axes: tuple[Axis, ...] = ("batch", shape.kv_heads, "capacity", shape.head_dim)
+    names = (f"{side}_{kind}_{layer}" for layer in range(shape.layers) for kind in ("key", "value"))
+    return tuple(TensorSpec(name, axes, "float32") for name in names)
