@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -118,7 +119,8 @@ class Bundle:
                 os.fsync(file.fileno())
             draft.replace(target)
         except OSError as error:
-            draft.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                draft.unlink(missing_ok=True)
             raise SpaceError(f"{target} cannot be written: {error.strerror or error}") from error
 
     def verify(self) -> None:
