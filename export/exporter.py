@@ -1,0 +1,164 @@
+"""A checkpoint becomes a bundle, or nothing does.
+
+All files are written to a hidden sibling of the target, `bundle.json` last, and the directory is renamed in the end:
+whatever stops an export half-way, the target is either whole or not there. Leftovers of killed exports are removed by
+the next one to the same target.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+import os
+import platform
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+from mineru_edge.models import bundle as layout
+from mineru_edge.models.bundle import Bundle
+from mineru_edge.models.errors import SpaceError, megabytes
+
+from . import quantize
+from .checkpoint import Checkpoint
+from .facts import Facts, read_facts, tensor_shapes
+from .onnx_decoder import write_decoder
+from .onnx_vision import write_vision
+from .onnx_writer import GraphWriter
+from .schemes import EMBEDDING, Precision, Scheme, choose
+
+Progress = Callable[[int, int, str], None]
+"""Called after each tensor with (bytes done, bytes in all, name of the tensor); bytes are those of the checkpoint."""
+
+Format = Literal["onnx"]
+
+
+def export(
+    checkpoint: str | os.PathLike[str],
+    bundle: str | os.PathLike[str],
+    *,
+    precision: Precision = "int8",
+    format: Format = "onnx",
+    schemes: Mapping[str, Scheme] | None = None,
+    progress: Progress | None = None,
+) -> Bundle:
+    """Write the bundle of a checkpoint directory; returns it loaded.
+
+    `schemes` overrides how single matrices are stored (see `schemes.py`). Needs memory for about three times the
+    largest tensor in f32. CheckpointError when the checkpoint cannot be used, SpaceError when the bundle cannot be
+    written; neither leaves anything behind.
+    """
+    assert format == "onnx", format
+    target = Path(os.path.abspath(bundle))
+    if target.exists():
+        raise SpaceError(f"{target} exists", hint="remove it, or give another name")
+    opened = Checkpoint.open(Path(checkpoint))
+    facts = read_facts(opened)
+    opened.expect(tensor_shapes(facts, tied_head=opened.tied_head))
+    chosen = choose(facts.vision, facts.text, precision, schemes)
+    with _draft(target) as draft:
+        _check_space(draft, _weight_bytes(opened, chosen))
+        if progress is not None:
+            opened.on_read = _counter(opened, progress)
+        (draft / layout.VISION_FILE).parent.mkdir()
+        with GraphWriter(draft / layout.VISION_FILE) as graph:
+            write_vision(graph, facts.vision, opened, chosen)
+        with GraphWriter(draft / layout.DECODER_FILE) as graph:
+            write_decoder(graph, facts.text, opened, chosen, tied_head=opened.tied_head)
+        _write_embedding(draft / layout.EMBED_FILE, opened, chosen[EMBEDDING])
+        shutil.copyfile(opened.path / layout.TOKENIZER_FILE, draft / layout.TOKENIZER_FILE)
+        _describe(draft, opened, facts, precision).save()
+    return Bundle.load(target)
+
+
+def _write_embedding(file: Path, checkpoint: Checkpoint, scheme: Scheme) -> None:
+    table = checkpoint.read(f"{EMBEDDING}.weight")
+    with file.open("wb") as stream:
+        if scheme == "fp32":
+            stream.write(table.data)
+        else:
+            for part in quantize.rows(table):
+                stream.write(part.data)
+
+
+def _describe(draft: Path, checkpoint: Checkpoint, facts: Facts, precision: Precision) -> Bundle:
+    packages = [(package, importlib.metadata.version(package)) for package in ("mineru-edge", "numpy", "onnx")]
+    name = str(checkpoint.config.get("_name_or_path") or "") or checkpoint.path.resolve().name
+    return Bundle(
+        path=draft, model_name=name, source=checkpoint.path.resolve().name, vision=facts.vision, text=facts.text,
+        preprocessing=facts.preprocessing, special=facts.special, chat=facts.chat,
+        precision=layout.Precision(vision=precision, decoder=precision, embedding=precision), engines=("onnx",),
+        files=layout.measure_files(draft),
+        tools=(*packages, ("python", platform.python_version())),
+    )  # fmt: skip
+
+
+@contextmanager
+def _draft(target: Path) -> Iterator[Path]:
+    """A directory beside `target` that takes its name on a clean exit, and is gone on any other."""
+    draft = target.parent / f".{target.name}.part-{os.getpid()}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        _clear_stale(target)
+        draft.mkdir()
+        yield draft
+        draft.rename(target)
+    except OSError as error:
+        what = f"{error.filename or target} cannot be written: {error.strerror or error}"
+        raise SpaceError(what, hint="make room, or give another place") from error
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def _clear_stale(target: Path) -> None:
+    """Remove drafts for the same target whose process is gone."""
+    for path in target.parent.glob(f".{target.name}.part-*"):
+        number = path.name.rpartition("-")[2]
+        if number.isdigit() and not _alive(int(number)):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _alive(process: int) -> bool:
+    if process == os.getpid():
+        return False  # a leftover of an earlier process with our number
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # somebody else's
+    return True
+
+
+def _check_space(draft: Path, need_bytes: int) -> None:
+    free = shutil.disk_usage(draft).free
+    if free < need_bytes:
+        raise SpaceError(
+            f"the bundle needs {megabytes(need_bytes)}, but {draft.parent} has {megabytes(free)} left",
+            hint="make room, or give another place",
+        )
+
+
+def _weight_bytes(checkpoint: Checkpoint, schemes: Mapping[str, Scheme]) -> int:
+    """About the bundle's size: exact for f32, within a few per cent for 8 bits with their scales."""
+    item = 4 if schemes[EMBEDDING] == "fp32" else 1.05
+    values = sum(math.prod(checkpoint.tensors[name].shape) for name in _read_order(checkpoint))
+    return int(values * item)
+
+
+def _read_order(checkpoint: Checkpoint) -> list[str]:
+    """Every read of an export by tensor name: a tied table is read twice."""
+    return [*checkpoint.tensors, *([f"{EMBEDDING}.weight"] if checkpoint.tied_head else [])]
+
+
+def _counter(checkpoint: Checkpoint, progress: Progress) -> Callable[[int, str], None]:
+    total, done = sum(checkpoint.tensors[name].bytes for name in _read_order(checkpoint)), 0
+
+    def count(size: int, name: str) -> None:
+        nonlocal done
+        done += size
+        progress(done, total, name)
+
+    return count

@@ -1,0 +1,65 @@
+"""How each weight matrix is stored and multiplied, as data: `{matrix name: scheme}`.
+
+A matrix is named after its tensor in the checkpoint without `.weight`; packed ones are `qkv_proj` and `gate_up_proj`.
+Why each default was chosen is in `NOTES.md`. To promote a sensitive matrix, override its entry: nothing else changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from mineru_edge.models.architecture import TextShape, VisionShape
+
+Scheme = Literal["fp32", "w8a8_token", "nbits8_block128", "nbits8_block32", "int8_row"]
+"""How a matrix is stored, and what its product costs:
+
+fp32             f32 weights, f32 product: the reference; exact to rounding
+w8a8_token       int8 weights, one scale per output; activations to 8 bits with one scale per row; fastest on many rows
+nbits8_block128  int8 weights, one scale per 128 inputs of an output; fastest on one row
+nbits8_block32   the same with a scale per 32 inputs: for a matrix that loses too much with 128
+int8_row         int8 rows with a scale each, read on the host: the embedding table only
+"""
+
+BLOCKS: dict[Scheme, int] = {"nbits8_block128": 128, "nbits8_block32": 32}
+"""Inputs per scale of the block schemes."""
+
+Precision = Literal["int8", "fp32"]
+
+EMBEDDING = "model.embed_tokens"
+HEAD = "lm_head"
+
+_VISION = ("fp32", "w8a8_token")  # the vision session runs without pre-packing, which ruins MatMulNBits
+_DECODER = ("fp32", "nbits8_block128", "nbits8_block32", "w8a8_token")
+_EMBEDDING = ("fp32", "int8_row")
+
+
+def vision_matrices(shape: VisionShape) -> list[str]:
+    """Names of the vision graph's matrices, in graph order."""
+    block = ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")
+    blocks = [f"visual.blocks.{i}.{name}" for i in range(shape.depth) for name in block]
+    return ["visual.patch_embed.proj", *blocks, "visual.merger.mlp.0", "visual.merger.mlp.2"]
+
+
+def decoder_matrices(shape: TextShape) -> list[str]:
+    """Names of the decoder graph's matrices, in graph order; the head is the last."""
+    layer = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
+    return [*(f"model.layers.{i}.{name}" for i in range(shape.layers) for name in layer), HEAD]
+
+
+def choose(
+    vision: VisionShape, text: TextShape, precision: Precision, overrides: Mapping[str, Scheme] | None = None
+) -> dict[str, Scheme]:
+    """The scheme of every matrix. `overrides` must name matrices of this model and schemes that can serve there."""
+    assert precision in get_args(Precision), precision
+    exact = precision == "fp32"
+    chosen: dict[str, Scheme] = dict.fromkeys(vision_matrices(vision), "fp32" if exact else "w8a8_token")
+    chosen["visual.patch_embed.proj"] = "fp32"  # 588 inputs, 0.1 % of the weights, and everything hangs on it
+    chosen.update(dict.fromkeys(decoder_matrices(text), "fp32" if exact else "nbits8_block128"))
+    chosen[EMBEDDING] = "fp32" if exact else "int8_row"
+    for name, scheme in (overrides or {}).items():
+        assert name in chosen, f"no matrix is called {name}"
+        allowed = _VISION if name.startswith("visual.") else _EMBEDDING if name == EMBEDDING else _DECODER
+        assert scheme in allowed, f"{name} cannot be {scheme}"
+        chosen[name] = scheme
+    return chosen
