@@ -1,0 +1,132 @@
+"""The command line: results on stdout, everything else on stderr, every error one line and an exit code.
+
+Commands import what they need inside themselves, so that `--help` starts no engine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import click
+
+from mineru_edge.models.errors import INTERRUPT, OK, InputError, MineruEdgeError
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="mineru-edge")
+def cli() -> None:
+    """Read document pages into Markdown and JSON: on the CPU, offline, within a memory limit."""
+
+
+def _pages(_context: click.Context, _option: click.Parameter, value: str | None) -> str | None:
+    """--pages is checked before anything is opened, so that a slip is a usage error."""
+    from .pagespec import parse_pages
+
+    if value is not None:
+        try:
+            parse_pages(value)
+        except InputError as error:
+            raise click.BadParameter(str(error)) from error
+    return value
+
+
+def _size(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
+    """An amount of memory, in bytes."""
+    from .units import parse_bytes
+
+    try:
+        return None if value is None else parse_bytes(value)
+    except MineruEdgeError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@cli.command(short_help="Read PDF files and pictures.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("-o", "--output", metavar="DIR", help="Write NAME.md, NAME_content_list.json, NAME_result.json, images/.")
+@click.option("--pages", callback=_pages, metavar="LIST", help="Pages such as 1-3,7 (from 1, both ends included).")
+@click.option("--bundle", metavar="DIR", help="The exported model; the small embedded one unless given.")
+@click.option("--memory-limit", callback=_size, metavar="SIZE", help="What the process may take, such as 2G or 1500M.")
+@click.option(
+    "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads; chosen by the machine unless given."
+)
+@click.option("--slots", type=click.IntRange(min=1), metavar="N", help="Blocks read at once; chosen unless given.")
+@click.option("--password", metavar="TEXT", help="Opens encrypted PDF files.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object per document on stdout, in place of Markdown.")
+@click.option("-v", "--verbose", is_flag=True, help="Print the memory plan first.")
+def parse(**options: Any) -> int:
+    """Read PDF files and pictures; Markdown goes to stdout unless -o or --json is given. `-` is stdin.
+
+    With several files a bad one does not stop the others: the exit code is then 10.
+    """
+    from .cli_parse import parse_files
+
+    return parse_files(**options)
+
+
+@cli.command(short_help="Show what a bundle holds.")
+@click.argument("bundle", required=False)
+@click.option("--json", "as_json", is_flag=True, help="The same as one JSON object.")
+@click.option("--check", is_flag=True, help="Read every file and compare its sha256.")
+def info(bundle: str | None, as_json: bool, check: bool) -> None:
+    """Show shapes, precision, engines and file sizes of BUNDLE, the embedded one unless given."""
+    from .cli_info import show
+
+    show(bundle, as_json=as_json, check=check)
+
+
+@cli.command(short_help="Turn a checkpoint into a bundle (build machine).")
+@click.argument("checkpoint")
+@click.argument("bundle")
+@click.option("--precision", type=click.Choice(["int8", "fp32"]), default="int8", show_default=True)
+@click.option("--format", "engine", type=click.Choice(["onnx"]), default="onnx", show_default=True)
+def export(checkpoint: str, bundle: str, precision: Literal["int8", "fp32"], engine: Literal["onnx"]) -> None:
+    """Turn CHECKPOINT, a Hugging Face directory, into BUNDLE, a directory that runs without torch.
+
+    Needs the build machine's packages: pip install 'mineru-edge[export]'.
+    """
+    from .cli_build import export_bundle
+
+    export_bundle(checkpoint, bundle, precision=precision, engine=engine)
+
+
+@cli.command(short_help="Compare a bundle with its checkpoint (build machine).")
+@click.argument("checkpoint")
+@click.argument("bundle")
+@click.argument("pages", nargs=-1, metavar="[PAGE]...")
+def verify(checkpoint: str, bundle: str, pages: tuple[str, ...]) -> None:
+    """Compare BUNDLE with CHECKPOINT run by transformers, on page pictures of yours or on built-in ones.
+
+    Writes parity.json into the bundle. Exit code 7 when a threshold is missed.
+    """
+    from .cli_build import verify_bundle
+
+    verify_bundle(checkpoint, bundle, pages)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and give its exit code."""
+    try:
+        code = cli.main(args=arguments, prog_name="mineru-edge", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else OK
+    except MineruEdgeError as error:
+        return report(error)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        return INTERRUPT
+    except BrokenPipeError:
+        # The reader of our stdout has gone, as `head` does; without this, Python complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return MineruEdgeError.exit_code
+
+
+def report(error: MineruEdgeError) -> int:
+    """One line on stderr; the error's exit code."""
+    click.echo(f"error: {' '.join(str(error).split())}", err=True)
+    return error.exit_code

@@ -1,0 +1,48 @@
+"""The `info` command: what a bundle holds, without reading its weights unless asked to."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+import click
+
+from mineru_edge.models.bundle import Bundle, embedded
+from mineru_edge.models.errors import megabytes
+
+
+def show(path: str | None, *, as_json: bool, check: bool) -> None:
+    """Print the bundle at `path`, None for the embedded one. BundleError when it does not load, or fails `check`."""
+    bundle = Bundle.load(embedded() if path is None else path)
+    if check:
+        bundle.verify()
+    if as_json:
+        click.echo(json.dumps(facts(bundle), ensure_ascii=False))
+        return
+    vision, text, size = bundle.vision, bundle.text, bundle.preprocessing.layout_size
+    rows = [
+        ("bundle", str(bundle.path)),
+        ("model", bundle.model_name),
+        ("source", bundle.source),
+        ("engines", ", ".join(bundle.engines)),
+        ("precision", ", ".join(f"{name} {kind}" for name, kind in dataclasses.asdict(bundle.precision).items())),
+        ("vision", f"{vision.depth} blocks, width {vision.width}, {vision.heads} heads, patch {vision.patch} px"),
+        ("text", f"{text.layers} layers, width {text.width}, {text.heads} heads, {text.kv_heads} for keys and values"),
+        ("vocabulary", f"{text.vocab:,} tokens"),
+        ("layout picture", f"{size[0]} x {size[1]} px"),
+        ("key-value store", f"{text.kv_bytes_per_token(4):,} bytes per token"),
+        ("written by", ", ".join(f"{name} {version}" for name, version in bundle.tools)),
+        *((entry.path, megabytes(entry.bytes)) for entry in bundle.files),
+        ("all files", megabytes(bundle.total_bytes)),
+    ]
+    if check:
+        rows.append(("sha256", "all files as listed"))
+    for name, value in rows:
+        click.echo(f"{name:<20}{value}")
+
+
+def facts(bundle: Bundle) -> dict[str, Any]:
+    """The bundle as JSON values."""
+    values = dataclasses.asdict(bundle)
+    return {**values, "path": str(bundle.path), "total_bytes": bundle.total_bytes}

@@ -1,0 +1,139 @@
+"""Pages through the engine: while the blocks of one page are read, the layout of the next is asked for already.
+
+The engine's slots stay full across blocks and pages, and still only one page picture waits ahead: a page's picture
+is dropped as soon as its blocks are cut out, and the page after the next is drawn when the first one is done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from PIL import Image
+
+from mineru_edge.runtime.request import Request, Result, Step
+
+from .document import ERROR, Answer, Page
+from .intake import Sheet
+from .protocol import Layout, PageProtocol, answer
+
+PAGES_AT_ONCE = 2
+
+
+class Asked(Protocol):
+    """What is needed of an engine."""
+
+    def submit(self, request: Request) -> int: ...
+
+    def step(self) -> Sequence[Step]: ...
+
+    def cancel(self, ticket: int | None) -> None: ...
+
+
+class Conversation:
+    """All pages of one document, in order. `cancel` drops what is still asked for."""
+
+    def __init__(self, engine: Asked, protocol: PageProtocol, *, page_count: int, pictures: bool) -> None:
+        self._engine = engine
+        self._protocol = protocol
+        self._page_count = page_count
+        self._pictures = pictures
+        self._open: deque[_PageInWork] = deque()
+        self._asked: dict[int, tuple[_PageInWork, int | None]] = {}  # ticket -> page, and block or None for the layout
+
+    def pages(self, sheets: Iterator[Sheet]) -> Iterator[Page]:
+        more = True
+        while more or self._open:
+            while more and len(self._open) < PAGES_AT_ONCE and (not self._open or self._open[-1].layout_known):
+                more = self._admit(sheets)
+            while self._open and self._open[0].done:
+                yield self._open.popleft().page(self._protocol)
+            if self._asked:
+                for step in self._engine.step():
+                    if step.result is not None:
+                        self._take(step.ticket, step.result)
+
+    def cancel(self) -> None:
+        for ticket in self._asked:
+            self._engine.cancel(ticket)
+        self._asked.clear()
+        self._open.clear()
+
+    def _admit(self, sheets: Iterator[Sheet]) -> bool:
+        """Ask for the layout of the next page; False when there is none."""
+        started = time.monotonic()
+        sheet = next(sheets, None)
+        if sheet is None:
+            return False
+        work = _PageInWork(sheet.number, self._page_count, started)
+        self._open.append(work)
+        if sheet.image is None:
+            work.fail(sheet.error or "cannot be drawn")
+        else:
+            work.image, work.size_px = sheet.image, sheet.image.size
+            self._asked[self._engine.submit(self._protocol.layout_request(sheet.image))] = work, None
+        return True
+
+    def _take(self, ticket: int, result: Result) -> None:
+        work, block = self._asked.pop(ticket, (None, None))
+        if work is None:
+            return  # of a document that was given up
+        if block is not None:
+            work.results[block] = result
+            work.waiting -= 1
+            work.done = work.waiting == 0
+            return
+        work.answer = answer(result)
+        image, work.image = work.image, None
+        assert image is not None
+        if work.answer.finish_reason == ERROR:
+            work.fail(f"its blocks could not be found: {result.error}")
+            return
+        try:
+            work.layout = self._protocol.layout(image, result.text, pictures=self._pictures)
+        except Exception as error:  # the library meets whatever the model wrote; one page is what that may cost
+            work.fail(f"its blocks could not be cut out: {error!r}")
+            return
+        requests, work.layout.requests = work.layout.requests, {}
+        work.waiting = len(requests)
+        work.done = not requests
+        for index, request in requests.items():
+            self._asked[self._engine.submit(request)] = work, index
+
+
+class _PageInWork:
+    """One page between its picture and its last block."""
+
+    def __init__(self, number: int, page_count: int, started: float) -> None:
+        self.number, self.page_count, self.started = number, page_count, started
+        self.image: Image.Image | None = None
+        self.size_px = (0, 0)
+        self.answer: Answer | None = None
+        self.layout: Layout | None = None
+        self.results: dict[int, Result] = {}
+        self.waiting = 0
+        self.done = False
+        self.error: str | None = None
+
+    @property
+    def layout_known(self) -> bool:
+        return self.layout is not None or self.done
+
+    def fail(self, error: str) -> None:
+        self.error, self.done = error, True
+
+    def page(self, protocol: PageProtocol) -> Page:
+        blocks = protocol.finish(self.layout, self.results) if self.layout else ()
+        width_px, height_px = self.size_px
+        return Page(
+            number=self.number,
+            page_count=self.page_count,
+            width_px=width_px,
+            height_px=height_px,
+            blocks=blocks,
+            layout=self.answer,
+            seconds=time.monotonic() - self.started,
+            error=self.error,
+        )

@@ -1,0 +1,177 @@
+"""What reading a document gives: frozen values that keep where each piece of text came from and why it ended.
+
+Boxes are fractions (left, top, right, bottom) of the upright page picture, 0 to 1, with the origin at the top left.
+Times are seconds of wall clock. `to_dict()` is what `NAME_result.json` holds.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+Box = tuple[float, float, float, float]
+
+STOP, ERROR = "stop", "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """How the model answered one question: about the layout of a page, or about the content of one block.
+
+    `finish_reason` is one of stop, length, repetition, deadline, cancelled, error; `error` says what went wrong for
+    the last of them. `tokens` counts generated tokens, `prompt_tokens` those read, `patches` the picture's patches.
+    """
+
+    finish_reason: str
+    prompt_tokens: int = 0
+    tokens: int = 0
+    patches: int = 0
+    vision_s: float = 0.0
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+    error: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "finish_reason": self.finish_reason,
+            "error": self.error,
+            "prompt_tokens": self.prompt_tokens,
+            "tokens": self.tokens,
+            "patches": self.patches,
+            "vision_s": round(self.vision_s, 4),
+            "prefill_s": round(self.prefill_s, 4),
+            "decode_s": round(self.decode_s, 4),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """One block of a page. `type` is the protocol's word for it: text, title, table, equation, image, list, ...
+
+    `content` is text, HTML for a table, LaTeX between \\[ and \\] for an equation, None for what is not read (figures,
+    containers). `answer` is None for those too. `angle` is how far the block is turned on the page, in degrees, or
+    None when the model did not say. `continues` marks text that goes on from the text block before it. `picture` is
+    the upright crop as JPEG, kept for figures, tables and formulas when asked for; `image_path` is where it was
+    written, relative to the output directory.
+    """
+
+    type: str
+    box: Box
+    angle: int | None = None
+    content: str | None = None
+    answer: Answer | None = None
+    continues: bool = False
+    picture: bytes | None = None
+    image_path: str | None = None
+
+    @property
+    def finish_reason(self) -> str | None:
+        return self.answer.finish_reason if self.answer else None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "type": self.type,
+            "box": [round(edge, 4) for edge in self.box],
+            "angle": self.angle,
+            "content": self.content,
+            "continues": self.continues,
+            "image_path": self.image_path,
+            **(self.answer.to_dict() if self.answer else {"finish_reason": None}),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page: `number` counts from 1 and `page_count` is how many the file has.
+
+    `error` says why the page could not be read; then it has no blocks, and the other pages are as good as ever.
+    `seconds` runs from the request for its picture to its last block, and overlaps with the pages beside it.
+    """
+
+    number: int
+    page_count: int
+    width_px: int = 0
+    height_px: int = 0
+    blocks: tuple[Block, ...] = ()
+    layout: Answer | None = None
+    seconds: float = 0.0
+    error: str | None = None
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What is missing from this page, in words: nothing, its own error, or the blocks that could not be read."""
+        if self.error:
+            return (f"page {self.number}: {self.error}",)
+        return tuple(
+            f"page {self.number}, block {index} ({block.type}): {block.answer.error or 'failed'}"
+            for index, block in enumerate(self.blocks, 1)
+            if block.answer and block.answer.finish_reason == ERROR
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "number": self.number,
+            "width_px": self.width_px,
+            "height_px": self.height_px,
+            "seconds": round(self.seconds, 4),
+            "error": self.error,
+            "layout": self.layout.to_dict() if self.layout else None,
+            "blocks": [block.to_dict() for block in self.blocks],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """The most memory this process has held so far, None where the system does not tell (Linux does).
+
+    `peak_private_bytes` is RssAnon + VmSwap, which a leak cannot hide from by being swapped out; `peak_rss_bytes` is
+    everything resident, the mapped model files included.
+    """
+
+    peak_private_bytes: int | None = None
+    peak_rss_bytes: int | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"peak_private_bytes": self.peak_private_bytes, "peak_rss_bytes": self.peak_rss_bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One file, read: the pages asked for, in order. `page_count` is how many the file has."""
+
+    source: str
+    page_count: int
+    pages: tuple[Page, ...]
+    model: str
+    seconds: float
+    memory: Memory
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """What is missing, in words; empty when everything came through."""
+        return tuple(failure for page in self.pages for failure in page.failures)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Everything known, as JSON values."""
+        return {
+            "source": self.source,
+            "page_count": self.page_count,
+            "model": self.model,
+            "seconds": round(self.seconds, 4),
+            **self.memory.to_dict(),
+            "pages": [page.to_dict() for page in self.pages],
+        }
+
+    @property
+    def markdown(self) -> str:
+        """The document as Markdown: see `render`."""
+        from .render import markdown
+
+        return markdown(self.pages)
+
+    @property
+    def content_list(self) -> list[dict[str, Any]]:
+        """The document as MinerU's flat list of content: see `content_list`."""
+        from .content_list import content_list
+
+        return content_list(self.pages)

@@ -1,0 +1,70 @@
+"""How much memory this process has held at most, watched by a small thread while work is done.
+
+The kernel keeps the peak of resident memory (VmHWM) but not that of anonymous plus swapped memory, which is what a
+leak grows and a budget is about; so that one is sampled. Off Linux both are unknown.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from pathlib import Path
+
+from .document import Memory
+
+STATUS = Path("/proc/self/status")
+INTERVAL_S = 0.05
+
+
+class MemoryWatch:
+    """Samples inside `with`, as often as wanted; the peak is that of all of them. Costs no thread outside."""
+
+    def __init__(self, *, status: Path = STATUS, interval_s: float = INTERVAL_S) -> None:
+        self._status = status
+        self._interval_s = interval_s
+        self._peak_private_bytes: int | None = None
+        self._done = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> MemoryWatch:
+        assert self._thread is None, "a MemoryWatch is entered once at a time"
+        self._sample()
+        if self._peak_private_bytes is not None:
+            self._done.clear()
+            self._thread = threading.Thread(target=self._run, name="mineru-edge memory", daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            self._done.set()
+            self._thread.join()
+            self._thread = None
+        self._sample()
+
+    def peak(self) -> Memory:
+        """The peaks so far, this very moment included."""
+        self._sample()
+        return Memory(self._peak_private_bytes, _field(self._read(), "VmHWM"))
+
+    def _run(self) -> None:
+        while not self._done.wait(self._interval_s):
+            self._sample()
+
+    def _sample(self) -> None:
+        status = self._read()
+        anonymous, swapped = _field(status, "RssAnon"), _field(status, "VmSwap")
+        if anonymous is not None and swapped is not None:
+            self._peak_private_bytes = max(self._peak_private_bytes or 0, anonymous + swapped)
+
+    def _read(self) -> str:
+        try:
+            return self._status.read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return ""
+
+
+def _field(status: str, name: str) -> int | None:
+    """A "Name:  123 kB" line of /proc/PID/status in bytes; the kernel's kB are 1024 bytes."""
+    found = re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else None

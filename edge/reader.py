@@ -1,0 +1,166 @@
+"""`Reader`: open a bundle once, read many documents.
+
+with Reader(memory_limit="2G") as reader:
+    print(reader.read("letter.pdf").markdown)
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from mineru_edge.models.bundle import Bundle, embedded
+from mineru_edge.models.errors import MineruEdgeError
+
+from .document import Document, Page
+from .intake import MAX_IMAGE_PX, Input, open_source, source_name
+from .memory import MemoryWatch
+from .pagespec import select_pages
+from .units import parse_bytes
+
+if TYPE_CHECKING:
+    from mineru_edge.runtime.engine import Engine
+    from mineru_edge.runtime.plan import Plan
+
+    from .protocol import PageProtocol
+
+DPI_RANGE = (36, 600)
+
+
+class Reader:
+    """Reads PDF files and pictures with the model of one bundle, None for the small embedded one.
+
+    `memory_limit` is what the process may take ("2G", or bytes); BudgetError when the model does not fit it.
+    `threads` and `slots` (blocks read at once) are chosen by the machine and the limit unless given. `dpi` is for PDF
+    pages, whose long edge stays within 3500 pixels. `password` opens encrypted PDFs. `max_image_px` refuses larger
+    pictures before they are decoded. `block_deadline_s` ends a block after so many seconds with what it has.
+
+    One document at a time: a Reader is not for use by several threads together.
+    """
+
+    def __init__(
+        self,
+        bundle: str | os.PathLike[str] | None = None,
+        *,
+        memory_limit: int | str | None = None,
+        threads: int | None = None,
+        slots: int | None = None,
+        dpi: float = 200,
+        password: str | None = None,
+        max_image_px: int = MAX_IMAGE_PX,
+        block_deadline_s: float | None = None,
+    ) -> None:
+        low, high = DPI_RANGE
+        if not low <= dpi <= high:
+            raise MineruEdgeError(f"dpi must be from {low} to {high}, found {dpi}")
+        if block_deadline_s is not None and block_deadline_s <= 0:
+            raise MineruEdgeError(f"block_deadline_s must be above 0, found {block_deadline_s}")
+        for name, value in (("threads", threads), ("slots", slots)):
+            if value is not None and value < 1:
+                raise MineruEdgeError(f"{name} must be at least 1, found {value}")
+        limit_bytes = None if memory_limit is None else parse_bytes(memory_limit)
+        self._dpi = dpi
+        self._password = password
+        self._max_image_px = max_image_px
+        self._block_deadline_s = block_deadline_s
+        self._protocol: PageProtocol | None = None
+        self._reading: str | None = None
+        self._closed = False
+        self._watch = MemoryWatch()
+        with self._watch:
+            self._bundle = Bundle.load(embedded() if bundle is None else bundle)
+            self._engine = _open_engine(self._bundle, limit_bytes=limit_bytes, threads=threads, slots=slots)
+
+    @property
+    def bundle(self) -> Bundle:
+        """The bundle in use."""
+        return self._bundle
+
+    @property
+    def plan(self) -> Plan:
+        """What the memory is planned for, part by part."""
+        return self._engine.plan
+
+    def read(self, source: Input, *, pages: str | Sequence[int] | None = None, pictures: bool = False) -> Document:
+        """Read all `pages` of `source`: a path, bytes, a binary stream or a PIL image. See `pages` for the options."""
+        started = time.monotonic()
+        return self.document(source, list(self.pages(source, pages=pages, pictures=pictures)), started=started)
+
+    def pages(
+        self, source: Input, *, pages: str | Sequence[int] | None = None, pictures: bool = False
+    ) -> Iterator[Page]:
+        """The pages of `source` in order, each as soon as it is read; closing the iterator gives the rest up.
+
+        `pages` is "1-3,7" or a list of numbers, counted from 1. `pictures` keeps the crops of figures, tables and
+        formulas in the blocks. InputError when the file cannot be read, or has no such page; a page that fails comes
+        as a Page with an error.
+        """
+        self._check_open()
+        return self._pages(source, pages, pictures)
+
+    def document(self, source: Input, pages: Sequence[Page], *, started: float) -> Document:
+        """`pages`, read from `source` since `started` (time.monotonic), as one result."""
+        return Document(
+            source=source_name(source),
+            page_count=pages[0].page_count if pages else 0,
+            pages=tuple(pages),
+            model=self._bundle.model_name,
+            seconds=time.monotonic() - started,
+            memory=self._watch.peak(),
+        )
+
+    def close(self) -> None:
+        """Give the model's memory back. Closing twice is fine; reading after it is an error."""
+        if not self._closed:
+            self._closed = True
+            self._engine.close()
+
+    def __enter__(self) -> Reader:
+        self._check_open()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _pages(self, source: Input, pages: str | Sequence[int] | None, pictures: bool) -> Iterator[Page]:
+        from .conversation import Conversation
+
+        self._check_open()
+        if self._reading is not None:
+            raise MineruEdgeError(f"{self._reading} is still being read", hint="finish or close that iterator first")
+        self._reading = source_name(source)
+        try:
+            opened = open_source(source, dpi=self._dpi, password=self._password, max_image_px=self._max_image_px)
+            try:
+                numbers = select_pages(pages, opened.page_count)
+                protocol = self._page_protocol()
+                work = Conversation(self._engine, protocol, page_count=opened.page_count, pictures=pictures)
+                with self._watch:
+                    try:
+                        yield from work.pages(opened.sheets(numbers))
+                    finally:
+                        work.cancel()
+            finally:
+                opened.close()
+        finally:
+            self._reading = None
+
+    def _page_protocol(self) -> PageProtocol:
+        from .protocol import PageProtocol
+
+        if self._protocol is None:
+            size = self._bundle.preprocessing.layout_size
+            self._protocol = PageProtocol(size, deadline_s=self._block_deadline_s)
+        return self._protocol
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise MineruEdgeError("this Reader is closed", hint="open a new one")
+
+
+def _open_engine(bundle: Bundle, *, limit_bytes: int | None, threads: int | None, slots: int | None) -> Engine:
+    from mineru_edge.runtime.engine import Engine
+
+    return Engine.open(bundle, memory_limit_bytes=limit_bytes, threads=threads, slots=slots)
