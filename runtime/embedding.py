@@ -1,0 +1,39 @@
+"""The token embedding table: mapped from the file, one row read per token, never loaded whole."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from mineru_edge.models.architecture import TextShape
+from mineru_edge.models.bundle import EMBED_FILE, Bundle, Kind
+
+from .arrays import F32
+
+
+class Embedding:
+    """Rows f32 [width] of a table [vocab, width], stored as int8 with a scale per row, or as f32."""
+
+    def __init__(self, path: Path, text: TextShape, kind: Kind) -> None:
+        cells = text.vocab * text.width
+        self._scales: npt.NDArray[np.float32] | None = None
+        if kind == "int8":
+            self._rows: npt.NDArray[np.int8] | F32 = np.memmap(path, np.int8, "r", shape=(text.vocab, text.width))
+            self._scales = np.memmap(path, np.float32, "r", offset=cells, shape=(text.vocab,))
+        else:
+            self._rows = np.memmap(path, np.float32, "r", shape=(text.vocab, text.width))
+
+    @classmethod
+    def of(cls, bundle: Bundle) -> Embedding:
+        return cls(bundle.file(EMBED_FILE), bundle.text, bundle.precision.embedding)
+
+    def rows(self, token_ids: Sequence[int]) -> F32:
+        """f32 [len(token_ids), width], a copy."""
+        index = np.asarray(token_ids, np.int64)
+        rows: F32 = self._rows[index].astype(np.float32)
+        if self._scales is not None:
+            rows *= self._scales[index][:, None]
+        return rows

@@ -1,0 +1,118 @@
+"""The runtime as one object: requests in, steps and results out, within a plan."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from types import TracebackType
+
+from mineru_edge.models.bundle import Bundle
+
+from .graphs import Graphs, open_graphs
+from .kv import KVStore
+from .model import Model
+from .plan import Plan, make_plan
+from .request import Request, Result, Step
+from .scheduler import Scheduler
+from .threads import thread_count
+
+logger = logging.getLogger(__name__)
+
+
+class Engine:
+    """One bundle, opened. One thread drives it; `cancel` may be called from any."""
+
+    def __init__(self, bundle: Bundle, plan: Plan, graphs: Graphs, kv: KVStore) -> None:
+        """With graphs opened elsewhere; `open` is the usual way."""
+        self.plan = plan
+        self.model = Model(bundle, plan, graphs)
+        self.kv = kv
+        self._scheduler = Scheduler(self.model, kv)
+
+    @classmethod
+    def open(
+        cls,
+        bundle: Bundle,
+        *,
+        memory_limit_bytes: int | None = None,
+        slots: int | None = None,
+        threads: int | None = None,
+        capacity_tokens: int | None = None,
+        patch_cap: int | None = None,
+    ) -> Engine:
+        """Plan, allocate, open the graphs. BudgetError, BundleError or EngineError when one of these cannot be."""
+        plan = make_plan(
+            bundle, limit_bytes=memory_limit_bytes, slots=slots, capacity_tokens=capacity_tokens, patch_cap=patch_cap
+        )
+        kv = KVStore(bundle.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens)
+        count = thread_count() if threads is None else threads
+        logger.info("%d slots of %d tokens, %d threads", plan.slots, plan.capacity_tokens, count)
+        return cls(bundle, plan, open_graphs(bundle, kv, threads=count), kv)
+
+    def submit(self, request: Request) -> int:
+        """Queue a request; its ticket marks its steps."""
+        return self._scheduler.submit(request)
+
+    def step(self) -> list[Step]:
+        """Prefill free slots, then one batched decode. Never raises for a request: its result says `error`."""
+        return self._scheduler.step()
+
+    def cancel(self, ticket: int | None = None) -> None:
+        """End one request, or all, as soon as possible; its result says `cancelled` and keeps what was read."""
+        self._scheduler.cancel(ticket)
+
+    @property
+    def idle(self) -> bool:
+        return self._scheduler.idle
+
+    def steps(self, requests: Iterable[Request]) -> Iterator[Step]:
+        """Run requests and yield every step as it happens. Requests are drawn one at a time, when a slot falls free.
+
+        Closing the iterator early cancels what it has begun. Steps of other requests are dropped meanwhile: drive the
+        engine in one way at a time.
+        """
+        for _, step in self._indexed(requests):
+            yield step
+
+    def results(self, requests: Iterable[Request]) -> Iterator[tuple[int, Result]]:
+        """Each result as it is finished, with its request's place in `requests`."""
+        for index, step in self._indexed(requests):
+            if step.result is not None:
+                yield index, step.result
+
+    def _indexed(self, requests: Iterable[Request]) -> Iterator[tuple[int, Step]]:
+        index_of: dict[int, int] = {}
+        source = enumerate(requests)
+        drained = False
+        try:
+            while True:
+                while not drained and len(index_of) < self.plan.slots:
+                    place, request = next(source, (0, None))
+                    drained = request is None
+                    if request is not None:
+                        index_of[self.submit(request)] = place
+                if not index_of:
+                    return
+                for step in self.step():
+                    index = index_of.get(step.ticket)
+                    if index is None:  # a request of somebody else, or of an iterator closed before its end
+                        continue
+                    if step.result is not None:
+                        del index_of[step.ticket]
+                    yield index, step
+        finally:
+            for ticket in index_of:
+                self.cancel(ticket)
+
+    def close(self) -> None:
+        """Let go of graphs and store. Further use is a mistake; closing again is not."""
+        for name in ("model", "kv", "_scheduler"):
+            self.__dict__.pop(name, None)
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,59 @@
+"""What the runtime asks of an inference engine, and the one place that picks the engine.
+
+Two graphs, two questions. The decoder is asked in terms of slots, not of tensors, because engines hold the key-value
+store differently: one takes it whole and in place, another takes slices and gives rows back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mineru_edge.models.bundle import Bundle
+from mineru_edge.models.errors import EngineError
+
+from .arrays import F32
+from .kv import KVStore
+
+
+class VisionGraph(Protocol):
+    """`models.tensors`, vision."""
+
+    def run(self, patches: F32, cos: F32, sin: F32) -> F32:
+        """patches f32 [N, patch_values], cos and sin f32 [N, head_dim / 2] -> f32 [N / merge^2, out_width].
+
+        EngineError when the engine fails, out of memory included; the next run is not affected.
+        """
+
+
+class DecoderGraph(Protocol):
+    """`models.tensors`, decoder, over the key-value store it was opened with."""
+
+    def run(self, first_slot: int, embeds: F32, cos: F32, sin: F32, past_tokens: Sequence[int]) -> F32:
+        """Advance slots first_slot .. first_slot + B - 1 by S tokens each.
+
+        embeds f32 [B, S, width], cos and sin f32 [B, S, head_dim / 2], `past_tokens` the B counts of valid rows before
+        this run. Writes rows past .. past + S - 1 of each slot. Returns logits f32 [B, vocab] of each last position, in
+        a buffer that the next run overwrites. EngineError when the engine fails; running the same again is safe.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Graphs:
+    vision: VisionGraph
+    decoder: DecoderGraph
+
+
+def open_graphs(bundle: Bundle, kv: KVStore, *, threads: int) -> Graphs:
+    """Open both graphs with the engine the bundle is for. EngineError names what to install, or what failed."""
+    if "onnx" not in bundle.engines:
+        raise EngineError(
+            f"{bundle.path} holds graphs for {', '.join(bundle.engines)}, which this version cannot run",
+            hint="export it with --format onnx",
+        )
+    try:
+        from . import ort
+    except ImportError as error:
+        raise EngineError(f"onnxruntime cannot be imported: {error}", hint="pip install onnxruntime") from error
+    return Graphs(ort.OrtVision(bundle, threads=threads), ort.OrtDecoder(bundle, kv, threads=threads))

@@ -1,0 +1,49 @@
+"""The key-value store: one allocation for all layers and slots, made from the plan and never grown.
+
+A slot's rows beyond its valid length are leftovers that the graph never reads. Live slots are 0 .. n-1, so that any
+batch is one contiguous view.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mineru_edge.models.architecture import TextShape
+
+from .arrays import F32
+
+
+class KVStore:
+    """f32 [layer, key|value, slot, kv_head, position, head_dim]; `capacity_tokens` positions per slot."""
+
+    def __init__(self, text: TextShape, *, slots: int, capacity_tokens: int) -> None:
+        shape = (text.layers, 2, slots, text.kv_heads, capacity_tokens, text.head_dim)
+        self._store: F32 = np.zeros(shape, np.float32)  # the system backs pages as they are written
+        self.slots = slots
+        self.capacity_tokens = capacity_tokens
+
+    @property
+    def layers(self) -> int:
+        return int(self._store.shape[0])
+
+    @property
+    def address(self) -> int:
+        address: int = self._store.ctypes.data
+        return address
+
+    @property
+    def nbytes(self) -> int:
+        return self._store.nbytes
+
+    def views(self, layer: int, first_slot: int, count: int) -> tuple[F32, F32]:
+        """Keys and values of `count` slots, each [count, kv_head, position, head_dim]: views, contiguous."""
+        keys, values = self._store[layer, :, first_slot : first_slot + count]
+        return keys, values
+
+    def move(self, source: int, target: int, tokens: int) -> None:
+        """Copy the first `tokens` rows of slot `source` to slot `target`."""
+        self._store[:, :, target, :, :tokens] = self._store[:, :, source, :, :tokens]
+
+    def clear(self, slot: int, tokens: int) -> None:
+        """Zero the first `tokens` rows of a slot, for when they may not be finite."""
+        self._store[:, :, slot, :, :tokens] = 0

@@ -1,0 +1,51 @@
+"""How much memory this process may still take: the machine's, or its cgroup's if that is less.
+
+Every file read is an argument, so that a test can show another machine. Peak use is measured elsewhere.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .threads import CGROUP_ROOT, SELF_CGROUP, cgroup_folders
+
+MEMINFO = Path("/proc/meminfo")
+
+
+def available_bytes(
+    *, meminfo: Path = MEMINFO, cgroup_root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP
+) -> int | None:
+    """Bytes that can be had without pushing anything out but file cache; None when the system does not say."""
+    rooms = []
+    if (free_kib := _fields(meminfo).get("MemAvailable:")) is not None:
+        rooms.append(free_kib * 1024)
+    for folder in cgroup_folders("memory", cgroup_root=cgroup_root, self_cgroup=self_cgroup):
+        limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
+        used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
+        if limit is None or used is None:
+            continue
+        stat = _fields(folder / "memory.stat")
+        cache = stat.get("total_inactive_file", stat.get("inactive_file", 0))  # charged, but given back on demand
+        rooms.append(max(0, limit - used + cache))
+    return min(rooms, default=None)
+
+
+def _number(*candidates: Path) -> int | None:
+    """The whole number in the first file that exists; None for "max", for no file, or for v1's "no limit"."""
+    for path in candidates:
+        try:
+            text = path.read_text(encoding="ascii").strip()
+        except OSError:
+            continue
+        return int(text) if text.isdigit() and int(text) < 1 << 60 else None
+    return None
+
+
+def _fields(path: Path) -> dict[str, int]:
+    """Lines such as `MemAvailable:  123 kB` or `inactive_file 123`, by their first word."""
+    try:
+        lines = path.read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return {}
+    words = (line.split() for line in lines)
+    return {found[0]: int(found[1]) for found in words if len(found) > 1 and found[1].isdigit()}

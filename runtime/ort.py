@@ -1,0 +1,168 @@
+"""ONNX Runtime: session settings, and buffers bound in place. The only file that imports onnxruntime.
+
+Every setting here was measured; the reason stands beside it.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+
+from mineru_edge.models.bundle import DECODER_FILE, VISION_FILE, Bundle
+from mineru_edge.models.errors import EngineError
+
+from .arrays import F32
+from .kv import KVStore
+
+_ERRORS_ONLY = 3
+_M_MMAP_THRESHOLD = -3
+_LARGE_BLOCK_BYTES = 1_000_000
+
+
+class OrtVision:
+    """`graphs.VisionGraph`."""
+
+    def __init__(self, bundle: Bundle, *, threads: int) -> None:
+        _give_large_blocks_back()
+        options = _options(threads)
+        # The int8 weights then stay mapped from the file, evictable; packed they would be on the heap once more.
+        options.add_session_config_entry("session.disable_prepacking", "1")
+        self._session = _open(bundle.file(VISION_FILE), options)
+
+    def run(self, patches: F32, cos: F32, sin: F32) -> F32:
+        try:
+            (embeds,) = self._session.run(["embeds"], {"patches": patches, "cos": cos, "sin": sin})
+        except Exception as error:  # onnxruntime's exceptions share no base but Exception
+            raise _failed("vision", len(patches), error) from error
+        rows: F32 = embeds
+        return rows
+
+
+class OrtDecoder:
+    """`graphs.DecoderGraph`. Past and present of a layer are one buffer, a view of the store: nothing is copied."""
+
+    def __init__(self, bundle: Bundle, kv: KVStore, *, threads: int) -> None:
+        _give_large_blocks_back()
+        # Pre-packing stays on: without it MatMulNBits falls back to dequantising.
+        self._session = _open(bundle.file(DECODER_FILE), _options(threads))
+        self._text = bundle.text
+        self._kv = kv
+        self._logits: F32 = np.empty((kv.slots, 1, bundle.text.vocab), np.float32)
+        self._steps: dict[tuple[int, int], _Bound] = {}
+
+    def run(self, first_slot: int, embeds: F32, cos: F32, sin: F32, past_tokens: Sequence[int]) -> F32:
+        batch, tokens, _ = embeds.shape
+        assert batch == len(past_tokens), f"{batch} rows, {len(past_tokens)} lengths"
+        assert first_slot + batch <= self._kv.slots, "the batch does not fit the store"
+        assert max(past_tokens) + tokens <= self._kv.capacity_tokens, "a slot would overflow"
+        bound = self._steps.get((first_slot, batch)) if tokens == 1 else None
+        if bound is None:
+            bound = self._bind(first_slot, batch, tokens)
+        try:
+            return bound.run(embeds, cos, sin, past_tokens)
+        except Exception as error:  # see OrtVision.run
+            raise _failed("decoder", batch * tokens, error) from error
+
+    def _bind(self, first_slot: int, batch: int, tokens: int) -> _Bound:
+        """Buffers for one shape of run. Those of single steps are kept: a step then only fills numbers in."""
+        bound = _Bound(self._session, self._text.width, self._text.rotary_width, batch, tokens)
+        for layer in range(self._kv.layers):
+            for kind, view in zip(("key", "value"), self._kv.views(layer, first_slot, batch), strict=True):
+                bound.bind(f"past_{kind}_{layer}", f"present_{kind}_{layer}", view)
+        bound.bind(None, "logits", self._logits[:batch])
+        if tokens == 1:
+            self._steps[first_slot, batch] = bound
+        return bound
+
+
+class _Bound:
+    """One IOBinding with the arrays behind it."""
+
+    def __init__(
+        self, session: onnxruntime.InferenceSession, width: int, rotary_width: int, batch: int, tokens: int
+    ) -> None:
+        self._session = session
+        self._binding = session.io_binding()
+        self._outputs: list[F32] = []
+        self._checked = False
+        self._embeds: F32 = np.empty((batch, tokens, width), np.float32)
+        self._cos: F32 = np.empty((batch, tokens, rotary_width), np.float32)
+        self._sin: F32 = np.empty((batch, tokens, rotary_width), np.float32)
+        self._last = np.empty(batch, np.int32)
+        self._total = np.empty((), np.int32)
+        inputs = {
+            "embeds": self._embeds,
+            "cos": self._cos,
+            "sin": self._sin,
+            "seqlens_k": self._last,
+            "total_sequence_length": self._total,
+        }
+        for name, array in inputs.items():
+            self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
+
+    def bind(self, source: str | None, target: str, array: F32) -> None:
+        """Let output `target`, and input `source` if given, be `array` itself."""
+        assert array.flags.c_contiguous, f"{target} is not contiguous"
+        value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
+        if source is not None:
+            self._binding.bind_ortvalue_input(source, value)
+        self._binding.bind_ortvalue_output(target, value)
+        self._outputs.append(array)
+
+    def run(self, embeds: F32, cos: F32, sin: F32, past_tokens: Sequence[int]) -> F32:
+        self._embeds[...], self._cos[...], self._sin[...] = embeds, cos, sin
+        self._last[...] = past_tokens
+        self._last += embeds.shape[1] - 1
+        self._total[...] = self._last.max() + 1
+        self._session.run_with_iobinding(self._binding)
+        if not self._checked:
+            self._check_in_place()
+        return self._outputs[-1][:, 0]
+
+    def _check_in_place(self) -> None:
+        """The engine could have answered elsewhere, and the store would silently stay empty."""
+        for array, value in zip(self._outputs, self._binding.get_outputs(), strict=True):
+            if value.data_ptr() != array.ctypes.data:
+                raise EngineError("the engine does not write into the buffers it was given", hint="report this")
+        self._checked = True
+
+
+def _options(threads: int) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERRORS_ONLY
+    # Crops differ in size: the arena and the pattern planner would keep the worst case of each for ever.
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # an idle appliance stays idle
+    return options
+
+
+def _open(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.InferenceSession:
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # see OrtVision.run
+        raise EngineError(
+            f"onnxruntime {onnxruntime.__version__} cannot open {path}: {error}",
+            hint="check the bundle with `mineru-edge info`, or install the version it was exported with",
+        ) from error
+
+
+def _failed(graph: str, rows: int, error: Exception) -> EngineError:
+    if isinstance(error, EngineError):
+        return error
+    return EngineError(f"the {graph} graph failed on {rows} rows: {error}")
+
+
+def _give_large_blocks_back() -> None:
+    """Let glibc return blocks above 1 MB to the system when freed. With the arena off and its own moving threshold, it
+    kept 1 GB after a page; other C libraries have no such call."""
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)

@@ -1,0 +1,177 @@
+"""Memory as arithmetic: from a bundle and a limit to slots, capacity and patch cap, with the bytes of every part.
+
+Counted are the pages this process needs resident at its worst moment. Mapped weights count too, although the system may
+take them back and read them again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mineru_edge.models.architecture import TextShape, VisionShape
+from mineru_edge.models.bundle import DECODER_DATA_FILE, EMBED_FILE, TOKENIZER_FILE, VISION_DATA_FILE, Bundle
+from mineru_edge.models.errors import BudgetError, megabytes
+
+from .memory import available_bytes
+
+logger = logging.getLogger(__name__)
+
+SLOTS = 8
+ROOM_TOKENS = 4096  # generated tokens a slot has room for beside its prompt, when memory allows
+LEAST_ROOM_TOKENS = 1024
+TEXT_TOKENS = 64  # template and prompt around an image
+LEAST_PATCHES = 1024  # below it a page's layout cannot be told
+PREFILL_CHUNK = 512
+RASTER_PX = 3500
+SHARE_OF_AVAILABLE = 0.8  # when no limit is given
+
+INTERPRETER_BYTES = 150_000_000
+TOKENIZER_BYTES_PER_BYTE = 8  # on the heap, per byte of tokenizer.json
+PACKED_PER_BYTE = 1.07  # decoder weights in the engine's own layout
+RASTERS = 3  # the page, the next one, and a copy in conversion
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    name: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the runtime allows itself. `limit_bytes` is None when neither the user nor the system set one."""
+
+    slots: int
+    capacity_tokens: int
+    patch_cap: int
+    prefill_chunk: int
+    raster_px: int
+    parts: tuple[Part, ...]
+    limit_bytes: int | None
+
+    @property
+    def total_bytes(self) -> int:
+        return sum(part.bytes for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Choice:
+    slots: int
+    capacity_tokens: int
+    patch_cap: int
+
+
+def make_plan(
+    bundle: Bundle,
+    *,
+    limit_bytes: int | None = None,
+    slots: int | None = None,
+    capacity_tokens: int | None = None,
+    patch_cap: int | None = None,
+    raster_px: int = RASTER_PX,
+) -> Plan:
+    """The largest plan within `limit_bytes`, or within most of the memory available now when that is None.
+
+    What is given is kept; what is None starts at its best and is lowered as far as needed, slots first, then capacity,
+    then the patch cap. BudgetError when the lowest does not fit, with the option that would make it fit. ValueError for
+    an option outside its range.
+    """
+    _check_options(bundle, slots, capacity_tokens, patch_cap, raster_px)
+    if limit_bytes is None and (available := available_bytes()) is not None:
+        limit_bytes = int(available * SHARE_OF_AVAILABLE)
+    choice = None
+    for choice in _choices(bundle, slots, capacity_tokens, patch_cap):
+        parts = _parts(bundle, choice, raster_px)
+        need_bytes = sum(part.bytes for part in parts)
+        if limit_bytes is None or need_bytes <= limit_bytes:
+            return Plan(
+                choice.slots, choice.capacity_tokens, choice.patch_cap, PREFILL_CHUNK, raster_px, parts, limit_bytes
+            )
+    assert limit_bytes is not None
+    given = {"slots": slots, "capacity_tokens": capacity_tokens, "patch_cap": patch_cap}
+    hint = _cure(bundle, given, raster_px, limit_bytes) or f"set the memory limit to {megabytes(need_bytes)} or more"
+    raise BudgetError(need_bytes=need_bytes, limit_bytes=limit_bytes, hint=hint)
+
+
+def vision_bytes(vision: VisionShape, precision: str, patches: int) -> int:
+    """Heap of one vision run at its worst node, the activation of an MLP, in f32 unless said."""
+    host = 4 * (vision.patch_values + 2 * vision.rotary_width)
+    stream = 4 * 2 * vision.width  # what goes on, and what the MLP is fed
+    mlp = 4 * 3 * vision.mlp_width  # before, inside and after the activation
+    codes = vision.width + vision.mlp_width if precision == "int8" else 0
+    return patches * (host + stream + mlp + codes)
+
+
+def prefill_bytes(text: TextShape, tokens: int) -> int:
+    """Heap of one prefill chunk at its worst node, the gate of an MLP; f32."""
+    return tokens * 4 * (4 * text.width + 5 * text.mlp_width)
+
+
+def _parts(bundle: Bundle, choice: _Choice, raster_px: int) -> tuple[Part, ...]:
+    text, sizes = bundle.text, {entry.path: entry.bytes for entry in bundle.files}
+    prompt_bytes = choice.capacity_tokens * 4 * (text.width + 2 * text.rotary_width)
+    activations = max(
+        vision_bytes(bundle.vision, bundle.precision.vision, choice.patch_cap),
+        prefill_bytes(text, min(PREFILL_CHUNK, choice.capacity_tokens)) + prompt_bytes,
+    )
+    return (
+        Part("interpreter and engine", INTERPRETER_BYTES),
+        Part("tokenizer", sizes[TOKENIZER_FILE] * TOKENIZER_BYTES_PER_BYTE),
+        Part("mapped weights", sizes[VISION_DATA_FILE] + sizes[EMBED_FILE]),
+        Part("decoder weights", int(sizes[DECODER_DATA_FILE] * PACKED_PER_BYTE)),
+        Part("activations", activations),
+        Part("key-value store", choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(4)),
+        Part("logits", choice.slots * text.vocab * 4),
+        Part("page rasters", RASTERS * raster_px**2 * 3),
+    )
+
+
+def _choices(
+    bundle: Bundle, slots: int | None, capacity_tokens: int | None, patch_cap: int | None
+) -> Iterator[_Choice]:
+    """From the best to the least, in steps of an eighth."""
+    pixels = bundle.preprocessing.max_pixels // bundle.vision.patch**2
+    most_patches = patch_cap or pixels
+    least_patches = patch_cap or min(pixels, LEAST_PATCHES)
+
+    def capacity(patches: int, room: int) -> int:
+        tokens = patches // bundle.vision.merge**2 + TEXT_TOKENS + room
+        return capacity_tokens or min(tokens, bundle.text.max_positions)
+
+    most_slots, least_slots = slots or SLOTS, slots or 1
+    for count in range(most_slots, least_slots - 1, -1):
+        yield _Choice(count, capacity(most_patches, ROOM_TOKENS), most_patches)
+    for room in range(ROOM_TOKENS, LEAST_ROOM_TOKENS - 1, -LEAST_ROOM_TOKENS // 2):
+        yield _Choice(least_slots, capacity(most_patches, room), most_patches)
+    for eighths in range(8, -1, -1):
+        patches = least_patches + (most_patches - least_patches) * eighths // 8
+        yield _Choice(least_slots, capacity(patches, LEAST_ROOM_TOKENS), patches)
+
+
+def _cure(bundle: Bundle, given: dict[str, int | None], raster_px: int, limit_bytes: int) -> str | None:
+    """The given option to lower, and to what, if lowering one alone is enough."""
+    for name, value in given.items():
+        if value is None:
+            continue
+        for choice in _choices(bundle, **{**given, name: None}):
+            lower = getattr(choice, name)
+            if lower < value and sum(part.bytes for part in _parts(bundle, choice, raster_px)) <= limit_bytes:
+                return f"lower {name} from {value} to {lower}"
+    return None
+
+
+def _check_options(
+    bundle: Bundle, slots: int | None, capacity_tokens: int | None, patch_cap: int | None, raster_px: int
+) -> None:
+    if slots is not None and slots < 1:
+        raise ValueError(f"slots must be at least 1, found {slots}")
+    most = bundle.text.max_positions
+    if capacity_tokens is not None and not 1 <= capacity_tokens <= most:
+        raise ValueError(f"capacity_tokens must be 1 to {most}, the model's longest, found {capacity_tokens}")
+    least = bundle.vision.merge**2
+    if patch_cap is not None and patch_cap < least:
+        raise ValueError(f"patch_cap must be at least {least}, the patches of one token, found {patch_cap}")
+    if raster_px < 1:
+        raise ValueError(f"raster_px must be at least 1, found {raster_px}")

@@ -1,0 +1,165 @@
+"""Keeps the slots full: requests wait, are prefilled into a free slot, and decode together, one batch per step.
+
+What a request gives does not depend on its slot, on the others, or on the order they came in.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+
+from mineru_edge.models.errors import EngineError, MineruEdgeError
+
+from .arrays import F32
+from .decode import Sequence
+from .kv import KVStore
+from .model import Model
+from .request import FinishReason, Request, Step
+
+logger = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Live sequences are in slot order: `live[i]` owns slot i of the store."""
+
+    def __init__(self, model: Model, kv: KVStore, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._model = model
+        self._kv = kv
+        self._clock = clock
+        self._waiting: deque[tuple[int, Request]] = deque()
+        self._live: list[Sequence] = []
+        self._cancelled: set[int] = set()
+        self._tickets = 0
+
+    @property
+    def waiting(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def idle(self) -> bool:
+        return not self._waiting and not self._live
+
+    def submit(self, request: Request) -> int:
+        self._tickets += 1
+        self._waiting.append((self._tickets, request))
+        return self._tickets
+
+    def cancel(self, ticket: int | None = None) -> None:
+        """End one request, or all, at the next step or prefill chunk. Any thread may call it; unknown tickets pass."""
+        known = [number for number, _ in tuple(self._waiting)] + [sequence.ticket for sequence in tuple(self._live)]
+        self._cancelled.update(known if ticket is None else [ticket])
+
+    def step(self) -> list[Step]:
+        """Withdraw what was cancelled, fill free slots, decode one token for every live slot."""
+        steps = self._withdraw()
+        while self._waiting and len(self._live) < self._kv.slots:
+            steps.append(self._admit(*self._waiting.popleft()))
+        if self._live:
+            steps.extend(self._decode())
+        return steps
+
+    def _decode(self) -> list[Step]:
+        started = self._clock()
+        rows = self._logits(0, self._live)
+        now = self._clock()
+        steps = []
+        for sequence, row in zip(self._live, rows, strict=True):
+            sequence.past_tokens += 1
+            sequence.decode_s += now - started
+            steps.append(
+                sequence.end(FinishReason.error, error=str(row))
+                if isinstance(row, EngineError)
+                else self._take(sequence, row, now)
+            )
+        self._retire(steps)
+        return steps
+
+    def _logits(self, first_slot: int, live: list[Sequence]) -> list[F32 | EngineError]:
+        """A row for each sequence. When the batch fails, one at a time, so that only the guilty one ends."""
+        try:
+            rows = self._model.decode(
+                first_slot,
+                [sequence.next_token for sequence in live],
+                [sequence.past_tokens for sequence in live],
+                [sequence.position for sequence in live],
+            )
+        except EngineError as error:
+            if len(live) == 1:
+                return [error]
+            return [self._logits(first_slot + index, [sequence])[0] for index, sequence in enumerate(live)]
+        return list(rows if len(rows) > 1 else rows.copy())  # the next run writes over the buffer
+
+    def _admit(self, ticket: int, request: Request) -> Step:
+        """Prefill one request into the next free slot and choose its first token."""
+        started = self._clock()
+        slot = len(self._live)
+        deadline_s = request.params.deadline_s
+        ends_at = math.inf if deadline_s is None else started + deadline_s
+        sequence = Sequence(ticket, request.params, self._model.tokens.stream(), ends_at)
+        try:
+            step = self._prefill(sequence, request, slot, started)
+        except AssertionError:
+            raise
+        except Exception as error:  # a picture can fail in as many ways as Pillow has readers; the others go on
+            if not isinstance(error, MineruEdgeError):
+                logger.warning("request %d failed", ticket, exc_info=True)
+            message = str(error) if isinstance(error, MineruEdgeError) else f"{type(error).__name__}: {error}"
+            step = sequence.end(FinishReason.error, error=message)
+        if step.result is None:
+            self._live.append(sequence)
+        elif step.result.finish_reason is FinishReason.error:
+            self._kv.clear(slot, sequence.prompt_tokens)
+        return step
+
+    def _prefill(self, sequence: Sequence, request: Request, slot: int, started: float) -> Step:
+        seen = None if request.image is None else self._model.see(request.image)
+        prompt = self._model.prompt(request.prompt, seen)
+        sequence.prompt_tokens, sequence.patches, sequence.delta = prompt.tokens, prompt.patches, prompt.delta
+        encoded = self._clock()
+        sequence.vision_s = encoded - started
+        now = encoded
+        for logits in self._model.prefill(prompt, slot):  # noqa: B007
+            now = self._clock()
+            sequence.prefill_s = now - encoded
+            if sequence.ticket in self._cancelled:
+                return sequence.end(FinishReason.cancelled)
+            if now >= sequence.ends_at:
+                return sequence.end(FinishReason.deadline)
+        sequence.past_tokens = prompt.tokens
+        return self._take(sequence, logits, now)
+
+    def _take(self, sequence: Sequence, logits: F32, now: float) -> Step:
+        return sequence.take(
+            logits, eos=self._model.bundle.special.eos, capacity_tokens=self._kv.capacity_tokens, now=now
+        )
+
+    def _withdraw(self) -> list[Step]:
+        """End what was cancelled since the last step."""
+        cancelled = set(self._cancelled)
+        self._cancelled -= cancelled
+        steps = []
+        for entry in [entry for entry in self._waiting if entry[0] in cancelled]:
+            self._waiting.remove(entry)
+            never = Sequence(entry[0], entry[1].params, self._model.tokens.stream(), math.inf)
+            steps.append(never.end(FinishReason.cancelled))
+        live = [sequence for sequence in self._live if sequence.ticket in cancelled]
+        steps.extend(sequence.end(FinishReason.cancelled) for sequence in live)
+        self._retire(steps)
+        return steps
+
+    def _retire(self, steps: list[Step]) -> None:
+        """Free the slots of ended sequences; the last live slot moves into each hole."""
+        ended = {step.ticket: step.result for step in steps if step.result is not None}
+        for slot in reversed(range(len(self._live))):
+            result = ended.get(self._live[slot].ticket)
+            if result is None:
+                continue
+            if result.finish_reason is FinishReason.error:  # the rows may not be finite, which no mask stops
+                self._kv.clear(slot, self._live[slot].past_tokens)
+            last = self._live.pop()
+            if slot < len(self._live):
+                self._live[slot] = last
+                self._kv.move(len(self._live), slot, last.past_tokens)
