@@ -119,7 +119,8 @@ def _text(config: Mapping[str, Any]) -> TextShape:
     return TextShape(
         layers=int(t["num_hidden_layers"]), width=width, heads=heads,
         kv_heads=int(t.get("num_key_value_heads") or heads), head_dim=int(t.get("head_dim") or width // heads),
-        mlp_width=int(t["intermediate_size"]), vocab=int(t["vocab_size"]), rope_theta=float(rope.get("rope_theta") or t["rope_theta"]),
+        mlp_width=int(t["intermediate_size"]), vocab=int(t["vocab_size"]),
+        rope_theta=float(rope.get("rope_theta") or t["rope_theta"]),
         mrope_sections=(int(time), int(row), int(column)), norm_eps=float(t.get("rms_norm_eps", 1e-6)),
         max_positions=int(t["max_position_embeddings"]),
     )  # fmt: skip

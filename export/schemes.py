@@ -53,9 +53,11 @@ def choose(
     """The scheme of every matrix. `overrides` must name matrices of this model and schemes that can serve there."""
     assert precision in get_args(Precision), precision
     exact = precision == "fp32"
+    # Blocks of 128 would pad a narrow model's rows by a third; in blocks of 32 a row also never depends on their count.
+    block: Scheme = "nbits8_block32" if text.width % 128 else "nbits8_block128"
     chosen: dict[str, Scheme] = dict.fromkeys(vision_matrices(vision), "fp32" if exact else "w8a8_token")
     chosen["visual.patch_embed.proj"] = "fp32"  # 588 inputs, 0.1 % of the weights, and everything hangs on it
-    chosen.update(dict.fromkeys(decoder_matrices(text), "fp32" if exact else "nbits8_block128"))
+    chosen.update(dict.fromkeys(decoder_matrices(text), "fp32" if exact else block))
     chosen[EMBEDDING] = "fp32" if exact else "int8_row"
     for name, scheme in (overrides or {}).items():
         assert name in chosen, f"no matrix is called {name}"

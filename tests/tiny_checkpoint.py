@@ -73,15 +73,43 @@ def write_checkpoint(
     write_weights(path, weights, dtype=dtype, shards=shards)
     write_tokenizer(path, tokens)
     ids = {token: FIRST_SPECIAL + i for i, token in enumerate(SPECIAL_TOKENS)}
-    _write(path, "tokenizer_config.json", {"tokenizer_class": "Qwen2Tokenizer", "chat_template": TEMPLATE,
-                                           "eos_token": "<|im_end|>", "pad_token": "<|endoftext|>"})
-    _write(path, "generation_config.json", {"eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]],
-                                            "pad_token_id": ids["<|endoftext|>"], "do_sample": False})
+    _write(
+        path,
+        "tokenizer_config.json",
+        {
+            "tokenizer_class": "Qwen2Tokenizer",
+            "chat_template": TEMPLATE,
+            "eos_token": "<|im_end|>",
+            "pad_token": "<|endoftext|>",
+        },
+    )
+    _write(
+        path,
+        "generation_config.json",
+        {
+            "eos_token_id": [ids["<|im_end|>"], ids["<|endoftext|>"]],
+            "pad_token_id": ids["<|endoftext|>"],
+            "do_sample": False,
+        },
+    )
     extra = {"mineru_edge": {"layout_size": list(shape.layout_size)}} if shape.layout_size else {}
-    _write(path, "preprocessor_config.json", {
-        "image_mean": [0.48145466, 0.4578275, 0.40821073], "image_std": [0.26862954, 0.26130258, 0.27577711],
-        "image_processor_type": "Qwen2VLImageProcessor", "min_pixels": 3136, "max_pixels": 1605632, "merge_size": 2,
-        "patch_size": 14, "temporal_patch_size": 2, "resample": 3, "rescale_factor": 1 / 255, **extra})
+    _write(
+        path,
+        "preprocessor_config.json",
+        {
+            "image_mean": [0.48145466, 0.4578275, 0.40821073],
+            "image_std": [0.26862954, 0.26130258, 0.27577711],
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "min_pixels": 3136,
+            "max_pixels": 1605632,
+            "merge_size": 2,
+            "patch_size": 14,
+            "temporal_patch_size": 2,
+            "resample": 3,
+            "rescale_factor": 1 / 255,
+            **extra,
+        },
+    )
     _write(path, "config.json", {
         "architectures": ["Qwen2VLForConditionalGeneration"], "model_type": "qwen2_vl", "hidden_act": "silu",
         "eos_token_id": ids["<|im_end|>"], "hidden_size": shape.width, "intermediate_size": shape.mlp_width,

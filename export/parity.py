@@ -1,0 +1,202 @@
+"""What a comparison found, the thresholds it must keep, and how both are shown and stored. No models here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from mineru_edge.models import prompts
+from mineru_edge.models.errors import ParityError
+
+from .schemes import Precision
+
+Kind = Literal["layout", "text", "table", "formula"]
+KINDS: tuple[Kind, ...] = ("layout", "text", "table", "formula")
+
+PARITY_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Thresholds:
+    """The worst that passes. Errors are relative, shares of requests; `token_error` is edits per token."""
+
+    patches_difference: float
+    vision_error: float
+    logits_error: float
+    token_error: float
+    equal_share: float
+    boxes_share: float
+
+
+THRESHOLDS: dict[Precision, Thresholds] = {
+    "fp32": Thresholds(1e-6, 1e-4, 1e-4, 0.0, 1.0, 1.0),
+    "int8": Thresholds(1e-6, 0.10, 0.15, 0.03, 0.5, 0.5),
+}
+"""The one place that says what is good enough. Why these numbers is in NOTES.md."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """The first token that differs: the reference's choice and the exported model's, None for an ended answer.
+
+    `margin` is how far the reference's best logit lay above its second best; `second` whether the exported model chose
+    that second best. A small margin is rounding, a large one is a mistake.
+    """
+
+    at: int
+    reference: int | None
+    exported: int | None
+    margin: float
+    second: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """One request. `boxes` is None unless it is a layout request: how many of the reference's boxes came back equal."""
+
+    page: int
+    kind: Kind
+    patches: int
+    prompt_tokens: int
+    patches_difference: float
+    vision_error: float
+    logits_error: float
+    positions_equal: bool
+    ids_equal: bool
+    tokens: int
+    edits: int
+    divergence: Divergence | None
+    boxes: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Golden:
+    """A small request the exported model answered as the reference did; a device replays it.
+
+    `image` is a PNG in base64, `margin` the smallest distance between best and second best logit on the way: where it
+    is large, any difference on a device is a fault.
+    """
+
+    kind: Kind
+    image: str
+    prompt: str
+    max_new_tokens: int
+    ids: tuple[int, ...]
+    margin: float
+
+
+@dataclass(frozen=True, slots=True)
+class Parity:
+    """All requests of one comparison; what `parity.json` holds."""
+
+    precision: Precision
+    requests: tuple[Compared, ...]
+    golden: tuple[Golden, ...]
+    tools: tuple[tuple[str, str], ...]
+
+    @property
+    def thresholds(self) -> Thresholds:
+        return THRESHOLDS[self.precision]
+
+    def measured(self) -> dict[str, float]:
+        """The numbers the thresholds are about, under their names."""
+        requests = self.requests
+        layouts = [r for r in requests if r.boxes is not None]
+        tokens = sum(r.tokens for r in requests)
+        return {
+            "patches_difference": max(r.patches_difference for r in requests),
+            "vision_error": max(r.vision_error for r in requests),
+            "logits_error": max(r.logits_error for r in requests),
+            "token_error": sum(r.edits for r in requests) / max(1, tokens),
+            "equal_share": _share(r.divergence is None for r in requests),
+            "boxes_share": _share(r.boxes is not None and r.boxes[0] == r.boxes[1] for r in layouts),
+        }
+
+    def missed(self) -> list[str]:
+        """One sentence for each threshold that was missed; empty when all is well."""
+        found, limits = self.measured(), asdict(self.thresholds)
+        lines = [
+            f"{name} is {found[name]:.3g}, {'at least' if name.endswith('share') else 'at most'} {limit:g} is allowed"
+            for name, limit in limits.items()
+            if (found[name] < limit if name.endswith("share") else not found[name] <= limit)
+        ]
+        if moved := sum(not r.positions_equal for r in self.requests):
+            lines.append(f"{moved} requests have other positions")
+        if other := sum(not r.ids_equal for r in self.requests):
+            lines.append(f"{other} prompts have other ids")
+        return lines
+
+    def check(self) -> None:
+        """ParityError with every missed threshold."""
+        if missed := self.missed():
+            raise ParityError(
+                "; ".join(missed), hint="see where in the table; an fp32 export tells rounding from error"
+            )
+
+    def table(self) -> str:
+        """One line per kind of request, one per divergence, and the verdict: for a terminal."""
+        lines = [_HEAD, *(self._line(kind, [r for r in self.requests if r.kind == kind]) for kind in KINDS)]
+        lines.append(self._line("all", list(self.requests)))
+        for r in self.requests:
+            if (d := r.divergence) is not None:
+                choice = "the second best" if d.second else "neither of the two best"
+                lines.append(
+                    f"page {r.page} {r.kind}: token {d.at} of {r.tokens} is {d.exported}, not {d.reference}: {choice}, "
+                    f"margin {d.margin:.3g}"
+                )
+        missed = self.missed()
+        return "\n".join([*filter(None, lines), *(missed or [f"within the thresholds for {self.precision}"])])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain dicts and lists, as `parity.json` has them."""
+        return {
+            "parity_version": PARITY_VERSION, "precision": self.precision, "passed": not self.missed(),
+            "thresholds": asdict(self.thresholds), "measured": self.measured(), "tools": dict(self.tools),
+            "requests": [asdict(r) for r in self.requests], "golden": [asdict(g) for g in self.golden],
+        }  # fmt: skip
+
+    @staticmethod
+    def _line(kind: str, requests: list[Compared]) -> str:
+        if not requests:
+            return ""
+        equal = sum(r.divergence is None for r in requests)
+        boxes = [r.boxes for r in requests if r.boxes is not None]
+        shown = f"{sum(b[0] for b in boxes)}/{sum(b[1] for b in boxes)}" if boxes else ""
+        return (
+            f"{kind:<10}{len(requests):>7}{sum(r.patches for r in requests):>9}"
+            f"{max(r.vision_error for r in requests):>10.1e}{max(r.logits_error for r in requests):>10.1e}"
+            f"{sum(r.tokens for r in requests):>8}{sum(r.edits for r in requests):>7}"
+            f"{f'{equal}/{len(requests)}':>9}{shown:>11}"
+        )
+
+
+_HEAD = f"{'requests':<10}{'number':>7}{'patches':>9}{'vision':>10}{'logits':>10}{'tokens':>8}{'edits':>7}{'equal':>9}{'boxes':>11}"
+
+_LINE = re.compile(
+    rf"{re.escape(prompts.BOX_START)}(\d+) (\d+) (\d+) (\d+){re.escape(prompts.BOX_END)}"
+    rf"{re.escape(prompts.REF_START)}(\w+){re.escape(prompts.REF_END)}"
+)
+
+Box = tuple[str, int, int, int, int]
+
+
+def layout_boxes(text: str) -> list[Box]:
+    """Type and box in thousandths (left, top, right, bottom) of each block in a layout answer."""
+    return [(kind, int(x0), int(y0), int(x1), int(y1)) for x0, y0, x1, y1, kind in _LINE.findall(text)]
+
+
+def edits(a: Sequence[int], b: Sequence[int]) -> int:
+    """Insertions, deletions and replacements that turn one sequence into the other."""
+    row = list(range(len(b) + 1))
+    for i, left in enumerate(a, 1):
+        corner, row[0] = row[0], i
+        for j, right in enumerate(b, 1):
+            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (left != right))
+    return row[-1]
+
+
+def _share(values: Any) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed) if listed else 1.0

@@ -1,0 +1,213 @@
+"""Compares a bundle with the reference model in transformers, through the very runtime that devices use.
+
+optimum loads the reference but cannot export it: its ONNX exporter has no qwen2_vl.
+Every request goes through both sides: patches, vision rows, positions, first logits and, with penalties off, all greedy
+tokens. The exported side decodes several requests at once, as on a device.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.metadata
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from mineru_edge.models.bundle import PARITY_FILE, Bundle
+from mineru_edge.models.errors import CheckpointError, EngineError, SpaceError
+from mineru_edge.runtime.engine import Engine
+from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
+
+from .cases import PAGES, Case, Page, cases, generated
+from .parity import KINDS, Compared, Divergence, Golden, Parity, edits, layout_boxes
+from .reference import Answer, Asked, Reference
+from .schemes import Precision
+
+PROMPT_TOKENS = 128  # more than the template and a prompt take beside the picture
+GOLDEN_PER_KIND = 1
+GOLDEN_IMAGE_BYTES = 40_000
+GOLDEN_TOKENS = 400
+
+Floats = NDArray[np.float32]
+
+Progress = Callable[[int, int, str], None]
+"""Called after each request on each side with (done, in all, what); the total grows while pages are being read."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """One request with the reference's answer, compared up to the first logits."""
+
+    case: Case
+    answer: Answer
+    compared: Compared
+
+
+def verify(
+    checkpoint: str | os.PathLike[str],
+    bundle: str | os.PathLike[str],
+    *,
+    pages: Sequence[Page | Image.Image] | None = None,
+    max_new_tokens: int = 1024,
+    max_requests: int | None = None,
+    slots: int = 4,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Parity:
+    """Compare, write `parity.json` into the bundle, and return it; `Parity.check` raises if a threshold was missed.
+
+    Pages are generated when none are given. BundleError, CheckpointError when the two cannot be read or do not belong
+    together, EngineError when a request fails, SpaceError when `parity.json` cannot be written.
+    """
+    opened, reference = Bundle.load(bundle), Reference(Path(checkpoint))
+    _check_same_model(reference, opened)
+    given = [page if isinstance(page, Page) else Page(page) for page in (generated(PAGES) if pages is None else pages)]
+    assert given, "no pages"
+    factor, most_pixels = opened.vision.factor, opened.preprocessing.max_pixels
+    capacity = most_pixels // factor**2 + PROMPT_TOKENS + max_new_tokens
+    asked: list[_Asked] = []
+    results: dict[int, Result] = {}
+
+    def tell(what: str) -> None:
+        if progress is not None:
+            progress(len(asked) + len(results), 2 * len(asked), what)
+
+    with Engine.open(opened, slots=slots, threads=threads, capacity_tokens=capacity) as engine:
+        for case in cases(reference, given, max_new_tokens=max_new_tokens):
+            asked.append(_ask(reference, engine, case, max_new_tokens))
+            tell(f"reference, {case.kind} of page {case.page}")
+            if len(asked) == max_requests:
+                break
+        requests = (Request(each.case.image, each.case.prompt, DecodeParams(max_new_tokens)) for each in asked)
+        for index, result in engine.results(requests):
+            results[index] = result
+            tell(f"bundle, {asked[index].case.kind} of page {asked[index].case.page}")
+    compared = tuple(_compare_tokens(reference, each, results[index]) for index, each in enumerate(asked))
+    parity = Parity(_precision(opened), compared, _golden(asked, compared), _tools())
+    _write(opened, parity)
+    return parity
+
+
+def _check_same_model(reference: Reference, bundle: Bundle) -> None:
+    text = bundle.text
+    shape = {"num_layers": text.layers, "num_attention_heads": text.heads,
+             "hidden_size": text.width, "vocab_size": text.vocab}  # fmt: skip
+    facts = reference.facts
+    if reference.shape() != shape or (facts.vision, facts.text, facts.special) != (bundle.vision, text, bundle.special):
+        raise CheckpointError(
+            f"{bundle.path} was exported from another model than {reference.checkpoint.path}",
+            hint=f"give the checkpoint it came from, {bundle.source}",
+        )
+
+
+def _ask(reference: Reference, engine: Engine, case: Case, max_new_tokens: int) -> _Asked:
+    """Both sides up to the first logits, and the reference's whole answer."""
+    asked = reference.ask(case.image, case.prompt)
+    answer = reference.answer(case.image, case.prompt, max_new_tokens=max_new_tokens)
+    seen = engine.model.see(case.image)
+    prompt = engine.model.prompt(case.prompt, seen)
+    *_, logits = engine.model.prefill(prompt, 0)
+    before, pads, after = engine.model.tokens.prompt(case.prompt, image_tokens=len(seen.rows))
+    same_grid = (seen.patches.grid_rows, seen.patches.grid_cols) == asked.grid
+    return _Asked(case, answer, Compared(
+        page=case.page, kind=case.kind, patches=seen.patches.count, prompt_tokens=prompt.tokens,
+        patches_difference=float(np.abs(seen.patches.values - asked.patches).max()) if same_grid else float("inf"),
+        vision_error=_relative(seen.rows, asked.rows), logits_error=_relative(logits, asked.logits),
+        positions_equal=_same_positions(prompt.axes, prompt.delta, asked),
+        ids_equal=[*before, *pads, *after] == asked.ids,
+        tokens=len(answer.ids), edits=0, divergence=None, boxes=None,
+    ))  # fmt: skip
+
+
+def _compare_tokens(reference: Reference, asked: _Asked, result: Result) -> Compared:
+    if result.finish_reason not in (FinishReason.stop, FinishReason.length, FinishReason.repetition):
+        raise EngineError(f"the {asked.case.kind} request of page {asked.case.page} failed: {result.error}")
+    wanted, got = asked.answer.ids, result.token_ids
+    if result.finish_reason is FinishReason.repetition:
+        wanted = wanted[: len(got)]  # the reference has no loop detector; up to there it must agree
+    boxes = None
+    if asked.case.kind == "layout":
+        expected, found = layout_boxes(reference.text(wanted)), layout_boxes(reference.text(got))
+        boxes = sum(a == b for a, b in zip(expected, found, strict=False)), max(len(expected), len(found))
+    return replace(
+        asked.compared,
+        edits=edits(wanted, got),
+        boxes=boxes,
+        divergence=_first_divergence(asked.answer, wanted, result),
+    )
+
+
+def _first_divergence(answer: Answer, wanted: Sequence[int], result: Result) -> Divergence | None:
+    """`wanted` is the part of the answer that counts. None in a Divergence is the end of an answer."""
+    ended = answer.stopped and len(wanted) == len(answer.ids)
+    left: list[int | None] = [*wanted, *([None] if ended else [])]
+    right: list[int | None] = [*result.token_ids, *([None] if result.finish_reason is FinishReason.stop else [])]
+    for at in range(max(len(left), len(right))):
+        a, b = (side[at] if at < len(side) else None for side in (left, right))
+        if a != b:
+            margin = answer.margins[at] if at < len(answer.margins) else float("inf")
+            second = at < len(answer.seconds) and b == answer.seconds[at]
+            return Divergence(at, a, b, margin, second)
+    return None
+
+
+def _same_positions(axes: NDArray[np.int64], delta: int, asked: Asked) -> bool:
+    return delta == asked.delta and np.array_equal(axes, asked.axes)
+
+
+def _relative(found: Floats, expected: Floats) -> float:
+    """Length of the difference over that of what was expected; infinite for other shapes or what is not finite."""
+    if found.shape != expected.shape:
+        return float("inf")
+    wide = expected.astype(np.float64)
+    error = float(np.linalg.norm(found - wide) / np.linalg.norm(wide))
+    return error if np.isfinite(error) else float("inf")
+
+
+def _golden(asked: Sequence[_Asked], compared: Sequence[Compared]) -> tuple[Golden, ...]:
+    """Per kind the equal, ended, small requests with the surest decisions."""
+    chosen: list[Golden] = []
+    for kind in KINDS:
+        found: list[Golden] = []
+        for each, result in zip(asked, compared, strict=True):
+            answer = each.answer
+            if each.case.kind != kind or result.divergence or not answer.stopped or len(answer.ids) > GOLDEN_TOKENS:
+                continue
+            stream = io.BytesIO()
+            each.case.image.save(stream, "PNG", optimize=True)
+            if stream.tell() <= GOLDEN_IMAGE_BYTES:
+                image = base64.b64encode(stream.getvalue()).decode()
+                cap, margin = len(answer.ids) + 8, min(answer.margins)
+                found.append(Golden(kind, image, each.case.prompt, cap, answer.ids, margin))
+        chosen += sorted(found, key=lambda golden: -golden.margin)[:GOLDEN_PER_KIND]
+    return tuple(chosen)
+
+
+def _precision(bundle: Bundle) -> Precision:
+    """What the thresholds are chosen by: fp32 only when every component is."""
+    parts = (bundle.precision.vision, bundle.precision.decoder, bundle.precision.embedding)
+    return "fp32" if all(part == "fp32" for part in parts) else "int8"
+
+
+def _tools() -> tuple[tuple[str, str], ...]:
+    names = ("mineru-edge", "onnxruntime", "optimum", "torch", "transformers")
+    return tuple((name, importlib.metadata.version(name)) for name in names)
+
+
+def _write(bundle: Bundle, parity: Parity) -> None:
+    target = bundle.path / PARITY_FILE
+    draft = target.with_suffix(".part")
+    try:
+        draft.write_text(json.dumps(parity.to_json(), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        draft.replace(target)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise SpaceError(f"{target} cannot be written: {error.strerror or error}") from error
+    bundle.with_file(PARITY_FILE).save()
