@@ -172,7 +172,8 @@ class Parity:
         )
 
 
-_HEAD = f"{'requests':<10}{'number':>7}{'patches':>9}{'vision':>10}{'logits':>10}{'tokens':>8}{'edits':>7}{'equal':>9}{'boxes':>11}"
+_COLUMNS = {"number": 7, "patches": 9, "vision": 10, "logits": 10, "tokens": 8, "edits": 7, "equal": 9, "boxes": 11}
+_HEAD = "requests".ljust(10) + "".join(name.rjust(width) for name, width in _COLUMNS.items())
 
 _LINE = re.compile(
     rf"{re.escape(prompts.BOX_START)}(\d+) (\d+) (\d+) (\d+){re.escape(prompts.BOX_END)}"
