@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 
 LINE = "BT /F1 24 Tf 20 150 Td (Hello) Tj ET"
@@ -30,6 +31,38 @@ def pdf(
         parts[11 + 2 * index] = f"<< /Length {len(content)} >>\nstream\n{content}\nendstream"
     parts.update({100 + index: text for index, text in enumerate(objects)})
     return _file(parts)
+
+
+def encrypted(content: str, *, user: str, owner: str) -> bytes:
+    """One page of 200 x 200 points under the oldest standard handler: RC4 with 40 bits (ISO 32000-1, 7.6.3)."""
+    identity, permissions = b"\x01" * 16, (-4).to_bytes(4, "little", signed=True)
+    owner_entry = _rc4(hashlib.md5(_padded(owner)).digest()[:5], _padded(user))
+    key = hashlib.md5(_padded(user) + owner_entry + permissions + identity).digest()[:5]
+    page_key = hashlib.md5(key + (11).to_bytes(3, "little") + bytes(2)).digest()[:10]
+    data = pdf(_rc4(page_key, content.encode()).decode("latin-1"))
+    entries = f"/V 1 /R 2 /P -4 /O <{owner_entry.hex()}> /U <{_rc4(key, _padded('')).hex()}>"
+    trailer = f"/Encrypt << /Filter /Standard {entries} >> /ID [<{identity.hex()}> <{identity.hex()}>]"
+    return data.replace(b"/Root 1 0 R", f"/Root 1 0 R {trailer}".encode())
+
+
+def _padded(password: str) -> bytes:
+    padding = "28bf4e5e4e758a4164004e56fffa01082e2e00b6d0683e802f0ca9fe6453697a"
+    return (password.encode() + bytes.fromhex(padding))[:32]
+
+
+def _rc4(key: bytes, data: bytes) -> bytes:
+    state = list(range(256))
+    j = 0
+    for i in range(256):
+        j = (j + state[i] + key[i % len(key)]) % 256
+        state[i], state[j] = state[j], state[i]
+    out, i, j = bytearray(), 0, 0
+    for byte in data:
+        i = (i + 1) % 256
+        j = (j + state[i]) % 256
+        state[i], state[j] = state[j], state[i]
+        out.append(byte ^ state[(state[i] + state[j]) % 256])
+    return bytes(out)
 
 
 def _file(parts: dict[int, str]) -> bytes:

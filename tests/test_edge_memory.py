@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,10 @@ def test_the_peak_counts_what_was_swapped_out_and_stays(tmp_path: Path) -> None:
     watch = MemoryWatch(status=status, interval_s=0.001)
     with watch:
         status.write_text(STATUS.format(hwm=900, anon=30, swap=400))
-        while watch._peak_private_bytes != 430 * 1024:  # the thread sees it
-            pass
+        for _ in range(5000):  # until the thread has seen it
+            if watch._peak_private_bytes == 430 * 1024:
+                break
+            time.sleep(0.001)
         status.write_text(STATUS.format(hwm=900, anon=20, swap=0))
     assert watch.peak().peak_private_bytes == 430 * 1024
     assert watch.peak().peak_rss_bytes == 900 * 1024

@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+import struct
+import warnings
+import zlib
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image, ImageDraw, TiffImagePlugin
+
+from mineru_edge.intake import Input, Sheet, open_source
+from mineru_edge.models.errors import InputError
+from small_pdf import LINE, pdf
+
+SIZE = (60, 40)
+
+
+def picture(shade: int = 0) -> Image.Image:
+    image = Image.new("RGB", SIZE, "white")
+    ImageDraw.Draw(image).rectangle((10, 5, 29, 14), fill=(shade, shade, shade))
+    return image
+
+
+def encoded(image: Image.Image, form: str, **options: Any) -> bytes:
+    stream = BytesIO()
+    image.save(stream, form, **options)
+    return stream.getvalue()
+
+
+def sheets(source: Input, **options: Any) -> list[Sheet]:
+    opened = open_source(source, **options)
+    try:
+        return list(opened.sheets(range(1, opened.page_count + 1)))
+    finally:
+        opened.close()
+
+
+def shades(source: Input) -> list[int]:
+    return [sheet.image.getpixel((20, 10))[0] for sheet in sheets(source) if sheet.image]  # type: ignore[index]
+
+
+def test_path_bytes_stream_and_picture_give_the_same(tmp_path: Path) -> None:
+    data = encoded(picture(), "PNG")
+    path = tmp_path / "page.png"
+    path.write_bytes(data)
+    sources: list[Input] = [path, str(path), data, BytesIO(data), picture()]
+    pages = [sheets(source) for source in sources]
+    assert all(len(found) == 1 for found in pages)
+    assert {found[0].image.tobytes() for found in pages if found[0].image} == {picture().tobytes()}
+    with path.open("rb") as file:
+        assert len(sheets(file)) == 1
+
+
+def test_a_pdf_is_known_by_its_header_not_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "letter.png"
+    path.write_bytes(b"junk before\n" * 20 + pdf(LINE))
+    (sheet,) = sheets(path)
+    assert sheet.image is not None
+    assert sheet.image.size == (556, 556)
+
+
+@pytest.mark.parametrize(
+    ("form", "options"),
+    [("TIFF", {}), ("TIFF", {"compression": "tiff_lzw"}), ("WEBP", {"lossless": True}), ("PNG", {}), ("GIF", {})],
+)
+def test_frames_are_pages_in_order(form: str, options: dict[str, Any]) -> None:
+    wanted = [0, 100, 200]
+    first, *others = [picture(shade) for shade in wanted]
+    data = encoded(first, form, save_all=True, append_images=others, **options)
+    assert shades(data) == wanted
+
+
+def test_a_smaller_copy_in_a_tiff_is_no_page() -> None:
+    small = picture(90)
+    small.encoderinfo = {"tiffinfo": {254: 1}}  # type: ignore[attr-defined]
+    data = encoded(picture(10), "TIFF", save_all=True, append_images=[small])
+    assert shades(data) == [10]
+
+
+def test_the_second_picture_of_a_camera_file_is_no_page() -> None:
+    data = encoded(picture(10), "MPO", save_all=True, append_images=[picture(200)], quality=100, subsampling=0)
+    assert Image.open(BytesIO(data)).n_frames == 2  # type: ignore[attr-defined]
+    assert shades(data) == pytest.approx([10], abs=3)
+
+
+def test_orientation_in_files() -> None:
+    for form in ("JPEG", "TIFF", "PNG", "WEBP"):
+        exif = Image.Exif()
+        exif[0x0112] = 6
+        (sheet,) = sheets(encoded(picture(), form, exif=exif))
+        assert sheet.image is not None
+        assert sheet.image.size == (40, 60), form
+
+
+def test_a_large_jpeg_is_reduced_while_it_is_decoded() -> None:
+    image = Image.new("L", (8000, 7200), 255)
+    (sheet,) = sheets(encoded(image, "JPEG"))
+    assert sheet.image is not None
+    assert sheet.image.width * sheet.image.height <= 3500 * 3500
+    assert sheet.image.width / sheet.image.height == pytest.approx(8000 / 7200, rel=0.01)
+
+
+def test_cmyk_jpeg_is_not_inverted() -> None:
+    assert shades(encoded(picture(0).convert("CMYK"), "JPEG", quality=100)) == pytest.approx([0], abs=12)
+
+
+def bomb(width: int, height: int) -> bytes:
+    """A PNG header that claims a size, and nothing behind it."""
+    head = struct.pack(">IIBBBBB", width, height, 1, 0, 0, 0, 0)
+    chunk = struct.pack(">I", len(head)) + b"IHDR" + head + struct.pack(">I", zlib.crc32(b"IHDR" + head))
+    return b"\x89PNG\r\n\x1a\n" + chunk + struct.pack(">I", 0) + b"IDAT" + struct.pack(">I", zlib.crc32(b"IDAT"))
+
+
+@pytest.mark.parametrize("size", [(60000, 60000), (10000, 9000)])  # above twice Pillow's limit, and between
+def test_a_bomb_is_refused_before_it_is_decoded(size: tuple[int, int]) -> None:
+    limit = Image.MAX_IMAGE_PIXELS
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(InputError, match="<bytes> is too large"):
+            open_source(bomb(*size))
+    assert limit == Image.MAX_IMAGE_PIXELS
+
+
+def test_the_limit_can_be_moved() -> None:
+    with pytest.raises(InputError, match="60 x 40"):
+        open_source(picture(), max_image_px=2399)
+    assert len(sheets(picture(), max_image_px=2400)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("empty.pdf", b"", "empty.pdf is empty"),
+        ("notes.txt", b"hello\n" * 100, "neither a PDF"),
+        ("broken.pdf", b"%PDF-1.7\n", "not a PDF that can be read"),
+        ("header.png", b"\x89PNG\r\n\x1a\n", "header.png"),
+        ("half.jpg", encoded(Image.effect_noise((90, 90), 50), "JPEG")[:2000], "half.jpg cannot be decoded"),
+        ("half.png", encoded(Image.effect_noise((90, 90), 50), "PNG")[:2000], "half.png cannot be decoded"),
+        ("half.tif", encoded(picture(), "TIFF")[:200], "half.tif"),
+    ],
+)
+def test_bad_files_are_one_error_with_name_and_cure(tmp_path: Path, name: str, data: bytes, words: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(data)
+    with pytest.raises(InputError) as caught:
+        sheets(path)
+    assert words in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert caught.value.hint
+
+
+def test_what_is_no_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is a directory"):
+        open_source(tmp_path)
+    with pytest.raises(InputError, match=r"none\.pdf does not exist"):
+        open_source(tmp_path / "none.pdf")
+    with pytest.raises(InputError, match="no pixels"):
+        open_source(Image.new("RGB", (0, 5)))
+    with pytest.raises(InputError, match="text, not bytes"), (Path(__file__)).open(encoding="utf-8") as file:
+        open_source(file)  # type: ignore[arg-type]
+
+
+def test_a_bad_frame_costs_only_its_page() -> None:
+    first, *others = [picture(shade) for shade in (0, 100, 200)]
+    data = bytearray(encoded(first, "TIFF", save_all=True, append_images=others, compression="tiff_lzw"))
+    with Image.open(BytesIO(data)) as image:
+        assert isinstance(image, TiffImagePlugin.TiffImageFile)
+        image.seek(1)
+        start = image.tag_v2[273][0]
+    data[start : start + 30] = b"\xff" * 30
+    found = sheets(bytes(data))
+    assert [sheet.number for sheet in found] == [1, 2, 3]
+    assert [sheet.image is None for sheet in found] == [False, True, False]
+    assert "cannot be decoded" in (found[1].error or "")
