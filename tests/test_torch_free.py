@@ -28,7 +28,7 @@ sys.addaudithook(no_network)
 """
 PARSE = """
 from mineru_edge.cli import main
-main()
+sys.exit(main())
 """
 
 

@@ -54,7 +54,7 @@ def test_the_unpacked_wheel_runs(wheel: Path, tmp_path: Path) -> None:
         "from mineru_edge.models import bundle; print(bundle.__file__);"
         "bundle.Bundle.load(bundle.embedded()).verify();"
         "import sys; sys.argv = ['mineru-edge', '--help'];"
-        "from mineru_edge.cli import main; main()"
+        "from mineru_edge.cli import main; sys.exit(main())"
     )
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     command = [sys.executable, "-c", code]
