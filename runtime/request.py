@@ -56,7 +56,7 @@ class Result:
     """One finished request. `token_ids` and `text` are what was generated, without the token that ended it.
 
     `patches` is what the vision graph saw, after scaling; 0 without an image. Times are seconds of wall clock: for
-    preparing and encoding the image, for prefill up to the first token, and for the batched steps that the request took part in.
+    preparing and encoding the image, for prefill up to the first token, for the batched steps it took part in.
     """
 
     text: str

@@ -1,0 +1,280 @@
+"""The whole runtime on real graphs: a random checkpoint of the true architecture, exported in the test."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image, ImageDraw
+from tiny_checkpoint import write_checkpoint
+
+from mineru_edge import runtime
+from mineru_edge.export.exporter import export
+from mineru_edge.models.bundle import DECODER_FILE, Bundle
+from mineru_edge.models.errors import BudgetError, EngineError
+from mineru_edge.runtime.engine import Engine
+from mineru_edge.runtime.positions import text_rotary
+from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
+
+CAPACITY = 400
+SIZES = [(56, 56), (300, 100), (31, 250), (252, 196), (120, 480), (28, 28), None, (330, 330)]
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The head is untied: a random tied one repeats its input for ever."""
+    return write_checkpoint(tmp_path_factory.mktemp("random") / "checkpoint", tied=False)
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"])
+def bundle(request: pytest.FixtureRequest, checkpoint: Path) -> Bundle:
+    folder = checkpoint.parent / request.param
+    export(checkpoint, folder, precision=request.param)
+    return Bundle.load(folder)
+
+
+@pytest.fixture(scope="module")
+def engine(bundle: Bundle) -> Iterator[Engine]:
+    with Engine.open(bundle, slots=4, threads=1, capacity_tokens=CAPACITY) as engine:
+        yield engine
+
+
+def picture(size: tuple[int, int], seed: int = 0) -> Image.Image:
+    image = Image.new("RGB", size, "white")
+    draw = ImageDraw.Draw(image)
+    random = np.random.default_rng(seed)
+    for _ in range(12):
+        x, y = (int(random.integers(0, side)) for side in size)
+        colour = tuple(int(value) for value in random.integers(0, 255, 3))
+        draw.rectangle((x, y, x + 30, y + 9), fill=colour)
+    return image
+
+
+def requests(tokens: int = 24, **rules: float) -> list[Request]:
+    """Several sizes, prompts and lengths, so that slots end at different times."""
+    return [
+        Request(
+            None if size is None else picture(size, index),
+            "\nText Recognition:" + "!" * index,
+            DecodeParams(max(1, tokens - 2 * index), **rules),  # type: ignore[arg-type]
+        )
+        for index, size in enumerate(SIZES)
+    ]
+
+
+def run(engine: Engine, asked: list[Request]) -> list[Result]:
+    found = dict(engine.results(asked))
+    assert sorted(found) == list(range(len(asked)))
+    return [found[index] for index in range(len(asked))]
+
+
+def test_answers_differ_and_are_no_errors(engine: Engine) -> None:
+    """Else the comparisons below would compare nothing."""
+    found = run(engine, requests())
+    assert all(result.error is None for result in found)
+    assert len({result.token_ids for result in found}) == len(found)
+    assert max(len(set(result.token_ids)) for result in found) > 8
+    assert [bool(result.patches) for result in found] == [size is not None for size in SIZES]
+    assert all(result.prefill_s > 0 and result.decode_s > 0 for result in found)
+
+
+@pytest.mark.parametrize("slots", [1, 3])
+@pytest.mark.parametrize("order", ["forward", "backward", "rotated"])
+def test_tokens_do_not_depend_on_slots_or_order(bundle: Bundle, engine: Engine, slots: int, order: str) -> None:
+    rules = {"presence_penalty": 1.0, "frequency_penalty": 0.05, "no_repeat_ngram": 5}
+    asked = requests(**rules)
+    expected = [result.token_ids for result in run(engine, asked)]
+    places = {
+        "forward": list(range(len(asked))),
+        "backward": list(reversed(range(len(asked)))),
+        "rotated": [(index + 3) % len(asked) for index in range(len(asked))],
+    }[order]
+    with Engine.open(bundle, slots=slots, threads=1, capacity_tokens=CAPACITY) as other:
+        found = run(other, [asked[place] for place in places])
+    assert [result.token_ids for result in found] == [expected[place] for place in places]
+
+
+def test_logits_of_a_batch_are_those_of_one(engine: Engine) -> None:
+    """Four rows of different lengths at once, and each alone: the token is what counts, and the rows all but equal."""
+    model = engine.model
+    lengths, deltas = [], []
+    for slot, size in enumerate([(56, 56), (300, 100), (31, 250), (252, 196)]):
+        prompt = model.prompt("x" * slot, model.see(picture(size, slot)))
+        list(model.prefill(prompt, slot))
+        lengths.append(prompt.tokens)
+        deltas.append(prompt.delta)
+    tokens = [65, 66, 67, 68]
+    positions = [length + delta for length, delta in zip(lengths, deltas, strict=True)]
+    together = model.decode(0, tokens, lengths, positions).copy()
+    for slot in range(4):
+        alone = model.decode(slot, tokens[slot : slot + 1], lengths[slot : slot + 1], positions[slot : slot + 1])
+        np.testing.assert_allclose(alone[0], together[slot], atol=1e-4)
+
+
+def test_prefill_in_chunks_is_prefill_at_once(engine: Engine) -> None:
+    model = engine.model
+    prompt = model.prompt("\nText Recognition:", model.see(picture((300, 100))))
+    (whole,) = (row.copy() for row in model.prefill(prompt, 0))
+    for size in (1, 7, 64):
+        rows = []
+        for start in range(0, prompt.tokens, size):
+            part = slice(start, start + size)
+            cos, sin = prompt.rotary.cos[None, part], prompt.rotary.sin[None, part]
+            rows.append(model._graphs.decoder.run(1, prompt.embeds[None, part], cos, sin, [start])[0].copy())
+        np.testing.assert_allclose(rows[-1], whole, atol=2e-4 if "fp32" in str(model.bundle.path) else 0.1)
+
+
+def test_decoding_is_prefilling_one_token_more(engine: Engine) -> None:
+    """The store after a prefill and two steps says the same as a prefill of all, positions included."""
+    model, text = engine.model, "\nText Recognition:"
+    seen = model.see(picture((300, 100)))
+    prompt = model.prompt(text, seen)
+    list(model.prefill(prompt, 0))
+    said = [model.tokens.prompt("ab", image_tokens=0).before[-13 + index] for index in range(2)]
+    for count, token in enumerate(said):
+        past = prompt.tokens + count
+        stepped = model.decode(0, [token], [past], [past + prompt.delta])[0].copy()
+    longer = model.prompt(text, seen)
+    axes = np.concatenate([longer.axes, np.tile(prompt.tokens + prompt.delta + np.arange(2), (3, 1))], axis=1)
+    rotary = text_rotary(axes, model.bundle.text)
+    embeds = np.concatenate([longer.embeds, model._embedding.rows(said)])
+    at_once = model._graphs.decoder.run(1, embeds[None], rotary.cos[None], rotary.sin[None], [0])[0]
+    np.testing.assert_allclose(stepped, at_once, atol=2e-4 if "fp32" in str(model.bundle.path) else 0.1)
+
+
+def test_the_same_request_twice_with_another_picture(engine: Engine) -> None:
+    asked = [Request(picture((200, 90), seed), "same", DecodeParams(12)) for seed in (1, 2, 1)]
+    first, second, again = run(engine, asked)
+    assert first.token_ids == again.token_ids
+    assert first.token_ids != second.token_ids
+
+
+def test_the_store_stays_where_it_is_and_leftovers_do_no_harm(engine: Engine) -> None:
+    address, size = engine.kv.address, engine.kv.nbytes
+    expected = run(engine, requests(20))
+    for layer in range(engine.kv.layers):  # whatever a slot held before is out of sight
+        for view in engine.kv.views(layer, 0, engine.kv.slots):
+            view[...] = 1e3
+    found = run(engine, requests(20))
+    assert [result.token_ids for result in found] == [result.token_ids for result in expected]
+    assert (engine.kv.address, engine.kv.nbytes) == (address, size)
+
+
+def test_more_than_the_capacity_ends_with_length(bundle: Bundle) -> None:
+    with Engine.open(bundle, slots=2, threads=1, capacity_tokens=100) as engine:
+        found = run(engine, [Request(picture((56, 56)), "go", DecodeParams(500)) for _ in range(3)])
+    for result in found:
+        assert result.finish_reason is FinishReason.length
+        assert result.prompt_tokens + len(result.token_ids) == 101
+    assert len({result.token_ids for result in found}) == 1
+
+
+def test_an_image_over_the_patch_cap_is_scaled_down(bundle: Bundle) -> None:
+    with Engine.open(bundle, slots=1, threads=1, capacity_tokens=CAPACITY, patch_cap=100) as engine:
+        (found,) = run(engine, [Request(picture((900, 700)), "go", DecodeParams(3))])
+    assert 50 < found.patches <= 100
+    assert found.error is None
+
+
+def test_steps_stream_and_requests_are_drawn_as_slots_fall_free(engine: Engine) -> None:
+    drawn = []
+
+    def asked() -> Iterator[Request]:
+        for index, request in enumerate(requests(6)[:8]):
+            drawn.append(index)
+            yield request
+
+    steps = engine.steps(asked())
+    next(steps)
+    assert len(drawn) == engine.plan.slots
+    rest = list(steps)
+    assert len(drawn) == 8
+    assert sum(step.result is not None for step in rest) >= 7
+    assert engine.idle
+
+
+def test_closing_the_iterator_early_cancels_what_it_began(engine: Engine) -> None:
+    steps = engine.steps(requests())
+    next(steps)
+    steps.close()
+    assert not engine.idle
+    engine.step()
+    assert engine.idle
+    assert [result.error for result in run(engine, requests(4)[:2])] == [None, None]
+
+
+def test_against_transformers(checkpoint: Path) -> None:
+    """fp32, greedy, no penalties: vision rows, first logits and tokens."""
+    import torch
+    from transformers import Qwen2VLForConditionalGeneration
+    from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+    export(checkpoint, checkpoint.parent / "parity", precision="fp32")
+    bundle = Bundle.load(checkpoint.parent / "parity")
+    reference = Qwen2VLForConditionalGeneration.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    processor = Qwen2VLImageProcessorPil.from_pretrained(checkpoint)
+    with Engine.open(bundle, slots=2, threads=1, capacity_tokens=CAPACITY) as engine:
+        for index, size in enumerate([(56, 56), (300, 100), (31, 250), (330, 330)]):
+            image, prompt = picture(size, index), "\nText Recognition:"
+            (found,) = run(engine, [Request(image, prompt, DecodeParams(16))])
+            pixels = processor(images=image, return_tensors="pt")
+            ids = engine.model.tokens.prompt(prompt, image_tokens=found.patches // 4)
+            inputs = torch.tensor([[*ids.before, *ids.image, *ids.after]])
+            with torch.inference_mode():
+                answer = reference.generate(
+                    input_ids=inputs,
+                    attention_mask=torch.ones_like(inputs),
+                    mm_token_type_ids=(inputs == bundle.special.image_pad).int(),
+                    **pixels,
+                    max_new_tokens=16,
+                    do_sample=False,
+                )
+            generated = [int(token) for token in answer[0, inputs.shape[1] :] if int(token) not in bundle.special.eos]
+            assert list(found.token_ids) == generated
+            with torch.inference_mode():
+                rows = reference.model.visual(pixels["pixel_values"], grid_thw=pixels["image_grid_thw"]).pooler_output
+            seen = engine.model.see(image)
+            np.testing.assert_allclose(seen.rows, rows.numpy(), atol=1e-4 * float(rows.abs().max()))
+
+
+def test_a_limit_that_is_too_low_is_refused_before_anything_is_opened(bundle: Bundle) -> None:
+    with pytest.raises(BudgetError) as caught:
+        Engine.open(bundle, memory_limit_bytes=50_000_000)
+    assert caught.value.need_bytes > 50_000_000
+
+
+def test_a_graph_that_cannot_be_opened_is_an_engine_error(bundle: Bundle, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    shutil.copytree(bundle.path, broken)
+    size = (broken / DECODER_FILE).stat().st_size
+    (broken / DECODER_FILE).write_bytes(b"\xff" * size)
+    with pytest.raises(EngineError, match=r"decoder\.onnx"):
+        Engine.open(Bundle.load(broken), slots=1, threads=1)
+
+
+def test_a_bundle_for_another_engine_says_so(bundle: Bundle) -> None:
+    with pytest.raises(EngineError, match="openvino"):
+        Engine.open(dataclasses.replace(bundle, engines=("openvino",)), slots=1, threads=1)
+
+
+def test_a_missing_engine_names_what_to_install(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    monkeypatch.delitem(sys.modules, "mineru_edge.runtime.ort")
+    monkeypatch.delattr(runtime, "ort")
+    with pytest.raises(EngineError, match="pip install"):
+        Engine.open(bundle, slots=1, threads=1)
+
+
+def test_importing_the_runtime_imports_no_engine_and_no_torch() -> None:
+    code = (
+        "import sys, mineru_edge.runtime.engine\n"
+        "found = {'onnxruntime', 'openvino', 'torch', 'transformers', 'mineru_vl_utils'} & set(sys.modules)\n"
+        "sys.exit(str(found) if found else 0)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
