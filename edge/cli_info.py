@@ -33,7 +33,7 @@ def show(path: str | None, *, as_json: bool, check: bool) -> None:
         ("layout picture", f"{size[0]} x {size[1]} px"),
         ("key-value store", f"{text.kv_bytes_per_token(4):,} bytes per token"),
         ("written by", ", ".join(f"{name} {version}" for name, version in bundle.tools)),
-        *((entry.path, megabytes(entry.bytes)) for entry in bundle.files),
+        *((entry.path, f"{entry.bytes:,} bytes") for entry in bundle.files),
         ("all files", megabytes(bundle.total_bytes)),
     ]
     if check:

@@ -87,9 +87,9 @@ def _parse_file(reader: Reader, path: str, name: str, pages: str | None, outlet:
 
 
 def _judge(path: str, document: Document) -> int:
-    """Say what is missing; PARTIAL when something is."""
-    for failure in document.failures:
-        click.echo(f"warning: {path}: {failure}", err=True)
+    """Say what is missing or may be; PARTIAL when something is."""
+    for trouble in (*document.failures, *(text for page in document.pages for text in page.cut_short)):
+        click.echo(f"warning: {path}: {trouble}", err=True)
     return PARTIAL if document.failures else OK
 
 

@@ -44,6 +44,9 @@ class Answer:
         }
 
 
+_NOT_ASKED: dict[str, Any] = dict.fromkeys(Answer("").to_dict())
+
+
 @dataclass(frozen=True, slots=True)
 class Block:
     """One block of a page. `type` is the protocol's word for it: text, title, table, equation, image, list, ...
@@ -76,7 +79,7 @@ class Block:
             "content": self.content,
             "continues": self.continues,
             "image_path": self.image_path,
-            **(self.answer.to_dict() if self.answer else {"finish_reason": None}),
+            **(self.answer.to_dict() if self.answer else _NOT_ASKED),
         }
 
 
@@ -106,6 +109,17 @@ class Page:
             f"page {self.number}, block {index} ({block.type}): {block.answer.error or 'failed'}"
             for index, block in enumerate(self.blocks, 1)
             if block.answer and block.answer.finish_reason == ERROR
+        )
+
+    @property
+    def cut_short(self) -> tuple[str, ...]:
+        """What ended before the model had said all, in words; it may lack its end."""
+        answers = [("its list of blocks", self.layout)]
+        answers += [(f"block {index} ({block.type})", block.answer) for index, block in enumerate(self.blocks, 1)]
+        return tuple(
+            f"page {self.number}: {what} was cut short: {answer.finish_reason}"
+            for what, answer in answers
+            if answer and answer.finish_reason not in (STOP, ERROR)
         )
 
     def to_dict(self) -> dict[str, Any]:
