@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from PIL import Image
 
 from mineru_edge.models import prompts
+from mineru_edge.models.errors import InputError
 
 from .parity import Kind, layout_boxes
-from .reference import Reference
+from .reference import Answer, Asked, Reference
 
 PAGES = 6  # generated when none are given: some 50 requests
 FIRST_SEED = 0  # of generated pages; the embedded model is trained on seeds from 1,000,000 up
@@ -38,15 +40,29 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One request: `image` as it goes to the processor, `page` counted from 0."""
+    """One request: `image` as it goes to the processor, `page` counted from 0; `asked` if the reference has been."""
 
     page: int
     kind: Kind
     image: Image.Image
+    asked: tuple[Asked, Answer] | None = None
 
     @property
     def prompt(self) -> str:
         return PROMPTS[self.kind]
+
+
+def open_page(source: Page | Image.Image | str | os.PathLike[str]) -> Page:
+    """A page, a picture, or the path of one. InputError when the file is no picture."""
+    if isinstance(source, Page):
+        return source
+    if isinstance(source, Image.Image):
+        return Page(source)
+    try:
+        with Image.open(source) as image:
+            return Page(image.convert("RGB"))
+    except OSError as error:
+        raise InputError(f"{os.fspath(source)} is not a picture: {error}", hint="give PNG or JPEG files") from error
 
 
 def generated(count: int, *, first_seed: int = FIRST_SEED) -> list[Page]:
@@ -61,16 +77,15 @@ def cases(reference: Reference, pages: Sequence[Page], *, max_new_tokens: int) -
     """A layout request per page, then one per block that can be read."""
     for number, page in enumerate(pages):
         layout = page.image.convert("RGB").resize(reference.facts.preprocessing.layout_size, Image.Resampling.BICUBIC)
-        yield Case(number, "layout", layout)
-        blocks = page.blocks if page.blocks is not None else _find_blocks(reference, layout, max_new_tokens)
+        blocks, asked = page.blocks, None
+        if blocks is None:
+            asked = reference.ask(layout, PROMPTS["layout"], max_new_tokens=max_new_tokens)
+            found = layout_boxes(reference.text(asked[1].ids))
+            blocks = tuple((kind, (x0, y0, x1, y1)) for kind, x0, y0, x1, y1 in found)
+        yield Case(number, "layout", layout, asked)
         for kind, box in blocks or (_SOMEWHERE,):
             if kind not in _UNREAD and (crop := _crop(page.image, box)) is not None:
                 yield Case(number, _KIND_OF_BLOCK.get(kind, "text"), crop)
-
-
-def _find_blocks(reference: Reference, layout: Image.Image, max_new_tokens: int) -> tuple[tuple[str, Box], ...]:
-    answer = reference.answer(layout, PROMPTS["layout"], max_new_tokens=max_new_tokens)
-    return tuple((kind, (x0, y0, x1, y1)) for kind, x0, y0, x1, y1 in layout_boxes(reference.text(answer.ids)))
 
 
 def _crop(image: Image.Image, box: Box) -> Image.Image | None:

@@ -84,50 +84,48 @@ class Reference:
         names = ("num_layers", "num_attention_heads", "hidden_size", "vocab_size")
         return {name: int(getattr(config, name)) for name in names}
 
-    def ask(self, image: Image.Image, prompt: str) -> Asked:
-        """Everything up to the first token's logits."""
-        import torch
-
-        inputs = self._inputs(image, prompt)
-        with torch.inference_mode():
-            visual = self._model.model.visual(inputs["pixel_values"], grid_thw=inputs["image_grid_thw"])
-            axes, delta = self._model.model.get_rope_index(
-                inputs["input_ids"], inputs["mm_token_type_ids"], image_grid_thw=inputs["image_grid_thw"]
-            )
-            logits = self._model(**inputs, logits_to_keep=1).logits
-        vision = self.facts.vision
-        frames = inputs["pixel_values"].numpy().reshape(-1, vision.channels, vision.temporal, vision.patch**2)
-        _, rows, cols = inputs["image_grid_thw"][0].tolist()
-        return Asked(
-            ids=inputs["input_ids"][0].tolist(), patches=np.ascontiguousarray(frames[:, :, 0]).reshape(len(frames), -1),
-            grid=(rows, cols), rows=visual.pooler_output.numpy(), axes=axes[:, 0].numpy(), delta=int(delta),
-            logits=logits[0, -1].float().numpy(),
-        )  # fmt: skip
-
-    def answer(self, image: Image.Image, prompt: str, *, max_new_tokens: int) -> Answer:
-        """Plain greedy decoding, no penalties, until the model ends or the cap is reached."""
+    def ask(self, image: Image.Image, prompt: str, *, max_new_tokens: int) -> tuple[Asked, Answer]:
+        """Plain greedy decoding, no penalties, until the model ends or the cap is reached; the picture is seen once."""
         import torch
         from transformers import LogitsProcessorList
 
+        first: list[Floats] = []
+        rows: list[Floats] = []
         margins: list[float] = []
         seconds: list[int] = []
 
-        def watch(_: Any, scores: Any) -> Any:
+        def choose(_: Any, scores: Any) -> Any:
             top = scores[0].topk(2)
             margins.append(float(top.values[0] - top.values[1]))
             seconds.append(int(top.indices[1]))
+            if not first:
+                first.append(scores[0].float().numpy().copy())
             return scores
 
-        inputs, eos = self._inputs(image, prompt), self.facts.special.eos
-        with torch.inference_mode(), _quiet():
-            output = self._model.generate(
-                **inputs, do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=list(eos), pad_token_id=eos[0],
-                logits_processor=LogitsProcessorList([watch]), temperature=None, top_p=None, top_k=None,
-                repetition_penalty=1.0, no_repeat_ngram_size=0,
-            )  # fmt: skip
-        ids = output[0, inputs["input_ids"].shape[1] :].tolist()
+        inputs, eos, model = self._inputs(image, prompt), self.facts.special.eos, self._model
+        seen = model.model.visual.register_forward_hook(lambda *call: rows.append(call[-1].pooler_output.numpy()))
+        try:
+            with torch.inference_mode(), _quiet():
+                output = model.generate(
+                    **inputs, do_sample=False, max_new_tokens=max_new_tokens, eos_token_id=list(eos),
+                    pad_token_id=eos[0], logits_processor=LogitsProcessorList([choose]), temperature=None, top_p=None,
+                    top_k=None, repetition_penalty=1.0, no_repeat_ngram_size=0,
+                )  # fmt: skip
+                axes, delta = model.model.get_rope_index(
+                    inputs["input_ids"], inputs["mm_token_type_ids"], image_grid_thw=inputs["image_grid_thw"]
+                )
+        finally:
+            seen.remove()
+        vision, prompt_ids = self.facts.vision, inputs["input_ids"][0].tolist()
+        frames = inputs["pixel_values"].numpy().reshape(-1, vision.channels, vision.temporal, vision.patch**2)
+        _, grid_rows, grid_cols = inputs["image_grid_thw"][0].tolist()
+        asked = Asked(
+            ids=prompt_ids, patches=np.ascontiguousarray(frames[:, :, 0]).reshape(len(frames), -1),
+            grid=(grid_rows, grid_cols), rows=rows[0], axes=axes[:, 0].numpy(), delta=int(delta), logits=first[0],
+        )  # fmt: skip
+        ids = output[0, len(prompt_ids) :].tolist()
         stopped = bool(ids) and ids[-1] in eos
-        return Answer(tuple(ids[:-1] if stopped else ids), tuple(margins), tuple(seconds), stopped)
+        return asked, Answer(tuple(ids[:-1] if stopped else ids), tuple(margins), tuple(seconds), stopped)
 
     def text(self, ids: tuple[int, ...]) -> str:
         """Tokens as text, special ones kept: all of the protocol's are."""

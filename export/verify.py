@@ -14,6 +14,7 @@ import json
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +26,7 @@ from mineru_edge.models.errors import CheckpointError, EngineError, SpaceError
 from mineru_edge.runtime.engine import Engine
 from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
 
-from .cases import PAGES, Case, Page, cases, generated
+from .cases import PAGES, Case, Page, cases, generated, open_page
 from .parity import KINDS, Compared, Divergence, Golden, Parity, edits, layout_boxes
 from .reference import Answer, Asked, Reference
 from .schemes import Precision
@@ -38,7 +39,7 @@ GOLDEN_TOKENS = 400
 Floats = NDArray[np.float32]
 
 Progress = Callable[[int, int, str], None]
-"""Called after each request on each side with (done, in all, what); the total grows while pages are being read."""
+"""Called after each request on each side with (requests done, requests in all, what was done)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ def verify(
     checkpoint: str | os.PathLike[str],
     bundle: str | os.PathLike[str],
     *,
-    pages: Sequence[Page | Image.Image] | None = None,
+    pages: Sequence[Page | Image.Image | str | os.PathLike[str]] | None = None,
     max_new_tokens: int = 1024,
     max_requests: int | None = None,
     slots: int = 4,
@@ -63,13 +64,15 @@ def verify(
 ) -> Parity:
     """Compare, write `parity.json` into the bundle, and return it; `Parity.check` raises if a threshold was missed.
 
-    Pages are generated when none are given. BundleError, CheckpointError when the two cannot be read or do not belong
-    together, EngineError when a request fails, SpaceError when `parity.json` cannot be written.
+    Pages are generated when none are given; paths are those of pictures, InputError when one is not. BundleError or
+    CheckpointError when the two cannot be read or do not belong together, EngineError when a request fails, SpaceError
+    when `parity.json` cannot be written.
     """
     opened, reference = Bundle.load(bundle), Reference(Path(checkpoint))
     _check_same_model(reference, opened)
-    given = [page if isinstance(page, Page) else Page(page) for page in (generated(PAGES) if pages is None else pages)]
-    assert given, "no pages"
+    given = generated(PAGES) if pages is None else [open_page(page) for page in pages]
+    listed = list(islice(cases(reference, given, max_new_tokens=max_new_tokens), max_requests))
+    assert listed, "no pages"
     factor, most_pixels = opened.vision.factor, opened.preprocessing.max_pixels
     capacity = most_pixels // factor**2 + PROMPT_TOKENS + max_new_tokens
     asked: list[_Asked] = []
@@ -77,14 +80,12 @@ def verify(
 
     def tell(what: str) -> None:
         if progress is not None:
-            progress(len(asked) + len(results), 2 * len(asked), what)
+            progress(len(asked) + len(results), 2 * len(listed), what)
 
     with Engine.open(opened, slots=slots, threads=threads, capacity_tokens=capacity) as engine:
-        for case in cases(reference, given, max_new_tokens=max_new_tokens):
+        for case in listed:
             asked.append(_ask(reference, engine, case, max_new_tokens))
             tell(f"reference, {case.kind} of page {case.page}")
-            if len(asked) == max_requests:
-                break
         requests = (Request(each.case.image, each.case.prompt, DecodeParams(max_new_tokens)) for each in asked)
         for index, result in engine.results(requests):
             results[index] = result
@@ -109,8 +110,7 @@ def _check_same_model(reference: Reference, bundle: Bundle) -> None:
 
 def _ask(reference: Reference, engine: Engine, case: Case, max_new_tokens: int) -> _Asked:
     """Both sides up to the first logits, and the reference's whole answer."""
-    asked = reference.ask(case.image, case.prompt)
-    answer = reference.answer(case.image, case.prompt, max_new_tokens=max_new_tokens)
+    asked, answer = case.asked or reference.ask(case.image, case.prompt, max_new_tokens=max_new_tokens)
     seen = engine.model.see(case.image)
     prompt = engine.model.prompt(case.prompt, seen)
     *_, logits = engine.model.prefill(prompt, 0)
