@@ -29,13 +29,14 @@ def verify_bundle(checkpoint: str, bundle: str, pages: Sequence[str]) -> None:
     with _extra():
         from mineru_edge.export.verify import verify
 
-        parity = verify(checkpoint, bundle, pages=list(pages) or None)
+        with ProgressBar() as bar:
+            parity = verify(checkpoint, bundle, pages=list(pages) or None, progress=bar.update)
     click.echo(parity.table())
     parity.check()
 
 
 class ProgressBar:
-    """Bytes done of bytes to do, on stderr, drawn only on a terminal."""
+    """So much done of so much to do, on stderr, drawn only on a terminal."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -47,14 +48,14 @@ class ProgressBar:
         if self._bar is not None:
             self._bar.render_finish()
 
-    def update(self, done_bytes: int, total_bytes: int, name: str) -> None:
-        """`name` is what is being written now."""
+    def update(self, done: int, total: int, name: str) -> None:
+        """`name` is what is being worked on."""
         if not sys.stderr.isatty():
             return
         if self._bar is None:
-            self._bar = click.progressbar(length=total_bytes, file=sys.stderr, item_show_func=lambda item: item or "")
+            self._bar = click.progressbar(length=total, file=sys.stderr, item_show_func=lambda item: item or "")
             self._bar.__enter__()
-        self._bar.update(max(0, done_bytes - self._bar.pos), name)
+        self._bar.update(max(0, done - self._bar.pos), name)
 
 
 @contextlib.contextmanager

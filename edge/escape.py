@@ -11,7 +11,7 @@ _FORMULA = re.compile(r"\\\((.+?)\\\)", re.DOTALL)
 _CITATION = re.compile(r"\\\[([–\d\-,\s]+)\\\]")  # the library leaves these as \[12\], as Markdown for [12]
 _ENTITY = re.compile(r"&(?=#?\w+;)")
 _EMPHASIS = re.compile(r"(?<!\s)\*|\*(?!\s)|(?<!\w)_|_(?!\w)")  # a_b and 2 * 3 mean nothing
-_LINE_START = re.compile(r"^(\s*)(#{1,6}(?=\s|$)|[-+*](?=\s|$)|>|[-=]{2,}\s*$|~~~|:(?=\s))", re.MULTILINE)
+_LINE_START = re.compile(r"^(\s*)(#{1,6}(?=\s|$)|[-+*](?=\s|$)|>|[-=](?=[-=\s]*$)|~~~|:(?=\s))", re.MULTILINE)
 _LINK = re.compile(r"\[(?=[^\]\n]*\](?:\(|\[|:))|!(?=\[)")
 _INDENT = re.compile(r"^[ \t]+|[ \t]+$", re.MULTILINE)
 _BLANK_LINES = re.compile(r"\n\s*\n+")

@@ -66,7 +66,9 @@ def test_formulas_are_latex() -> None:
 
 
 def test_lists_hold_their_items() -> None:
-    items = [block("text", text, (0.1, top, 0.9, top + 0.05)) for text, top in (("one", 0.1), ("two", 0.2), (" ", 0.25))]
+    items = [
+        block("text", text, (0.1, top, 0.9, top + 0.05)) for text, top in (("one", 0.1), ("two", 0.2), (" ", 0.25))
+    ]
     (entry,) = entries(block("list", box=(0.05, 0.05, 0.95, 0.35)), *items)
     assert entry == {
         "type": "list",

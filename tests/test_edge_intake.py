@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from PIL import Image, ImageDraw, TiffImagePlugin
+from small_pdf import LINE, pdf
 
 from mineru_edge.intake import Input, Sheet, open_source
 from mineru_edge.models.errors import InputError
-from small_pdf import LINE, pdf
 
 SIZE = (60, 40)
 

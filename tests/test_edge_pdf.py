@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from small_pdf import LINE, dark_box, encrypted, pdf
 
 from mineru_edge.intake import open_source
 from mineru_edge.models.errors import InputError
 from mineru_edge.pdf import LONG_EDGE_PX, PdfSource
-from small_pdf import LINE, dark_box, encrypted, pdf
 
 CORNER = dark_box(0, 100, 50, 100)  # upper left quarter strip of a 200 x 200 page
 
@@ -78,8 +78,12 @@ def test_the_long_edge_is_capped_before_anything_is_allocated(box: str) -> None:
 
 
 def test_form_values_are_drawn() -> None:
-    appearance = "<< /Type /XObject /Subtype /Form /BBox [0 0 80 40] /Length 23 >>\nstream\n0 g 0 0 80 40 re f     \nendstream"
-    field = "<< /Type /Annot /Subtype /Widget /FT /Tx /T (name) /V (x) /Rect [20 20 100 60] /F 4 /AP << /N 101 0 R >> >>"
+    appearance = (
+        "<< /Type /XObject /Subtype /Form /BBox [0 0 80 40] /Length 23 >>\nstream\n0 g 0 0 80 40 re f     \nendstream"
+    )
+    field = (
+        "<< /Type /Annot /Subtype /Widget /FT /Tx /T (name) /V (x) /Rect [20 20 100 60] /F 4 /AP << /N 101 0 R >> >>"
+    )
     data = pdf("", extra="/Annots [100 0 R]", catalog="/AcroForm << /Fields [100 0 R] >>", objects=[field, appearance])
     left, top, right, bottom = dark_extent(draw(data))
     assert (left, top, right, bottom) == pytest.approx((20, 140, 100, 180), abs=1)
@@ -127,7 +131,7 @@ def test_a_blank_page_is_a_white_page() -> None:
 
 def test_a_password_is_asked_for_and_opens() -> None:
     data = encrypted(CORNER, user="secret", owner="boss")
-    with pytest.raises(InputError, match="test.pdf is encrypted; give its password") as missing:
+    with pytest.raises(InputError, match=r"test\.pdf is encrypted; give its password") as missing:
         PdfSource(data, "test.pdf")
     assert "--password" in str(missing.value)
     with pytest.raises(InputError, match="the password does not open it"):

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image, ImageDraw
-
 from bundles import write_bundle
 from fake_engine import LAYOUT_PROMPT, ONE_TEXT, FakeEngine, layout, result
+from PIL import Image, ImageDraw
+from small_pdf import LINE, dark_box, pdf
+
 from mineru_edge import reader as reader_module
 from mineru_edge.models.errors import BundleError, InputError, MineruEdgeError
 from mineru_edge.reader import Reader
 from mineru_edge.runtime.request import FinishReason, Request, Result
-from small_pdf import LINE, dark_box, pdf
 
 Open = Callable[..., Reader]
 
@@ -265,7 +265,7 @@ def test_a_closed_reader_says_so(open_reader: Open) -> None:
     [{"dpi": 0}, {"dpi": 5000}, {"slots": 0}, {"threads": 0}, {"memory_limit": "lots"}, {"block_deadline_s": 0}],
 )
 def test_options_out_of_range_are_errors_of_ours(open_reader: Open, options: dict[str, Any]) -> None:
-    with pytest.raises(MineruEdgeError, match="must|memory"):
+    with pytest.raises(MineruEdgeError, match=r"must|memory"):
         open_reader(FakeEngine(), **options)
     with pytest.raises(TypeError):
         open_reader(FakeEngine(), dpy=200)

@@ -10,7 +10,9 @@ from mineru_edge.render import MarkdownStream, join_paragraphs, markdown
 def page(*blocks: Block | tuple[str, str | None], number: int = 1, error: str | None = None) -> Page:
     """Blocks one below the other; a pair is (type, content)."""
     placed = [
-        block if isinstance(block, Block) else Block(block[0], (0.1, 0.05 * row, 0.9, 0.05 * row + 0.04), content=block[1])
+        block
+        if isinstance(block, Block)
+        else Block(block[0], (0.1, 0.05 * row, 0.9, 0.05 * row + 0.04), content=block[1])
         for row, block in enumerate(blocks)
     ]
     return Page(number, 9, 100, 100, tuple(placed), error=error)
@@ -35,7 +37,9 @@ def test_headings_paragraphs_and_what_is_left_out() -> None:
 
 
 def test_lists() -> None:
-    found = markdown([page(("list_item", "• one"), ("list_item", "2) two"), ("list_item", "- three"), ("list_item", "–5 °C"))])
+    found = markdown(
+        [page(("list_item", "• one"), ("list_item", "2) two"), ("list_item", "- three"), ("list_item", "–5 °C"))]
+    )
     assert found == "- one\n2) two\n- three\n- –5 °C\n"
 
 
@@ -110,12 +114,20 @@ def test_paragraphs_go_on_over_columns_and_pages() -> None:
 
 
 def test_what_goes_on_from_nothing_stands_for_itself() -> None:
-    assert markdown([page(("title", "T"), Block("text", (0, 0, 1, 1), content="rest", continues=True))]) == "# T\n\nrest\n"
+    assert (
+        markdown([page(("title", "T"), Block("text", (0, 0, 1, 1), content="rest", continues=True))]) == "# T\n\nrest\n"
+    )
 
 
 @pytest.mark.parametrize(
     ("first", "second", "joined"),
-    [("a", "b", "a b"), ("con-", "tinued", "continued"), ("A-", "Level", "A- Level"), ("文", "字", "文字"), ("x -", "y", "x - y")],
+    [
+        ("a", "b", "a b"),
+        ("con-", "tinued", "continued"),
+        ("A-", "Level", "A- Level"),
+        ("文", "字", "文字"),
+        ("x -", "y", "x - y"),
+    ],
 )
 def test_joining(first: str, second: str, joined: str) -> None:
     assert join_paragraphs(first, second) == joined

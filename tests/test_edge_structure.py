@@ -38,9 +38,10 @@ def test_an_empty_list_shows_nothing() -> None:
 
 
 def test_items_without_a_container_are_a_list_for_each_run() -> None:
-    rows = [block(kind, (0, 10 * row, 900, 10 * row + 8), str(row)) for row, kind in enumerate(
-        ["list_item", "list_item", "text", "list_item"]
-    )]
+    rows = [
+        block(kind, (0, 10 * row, 900, 10 * row + 8), str(row))
+        for row, kind in enumerate(["list_item", "list_item", "text", "list_item"])
+    ]
     assert shape(structure(rows)) == [("list_item", ["0", "1"]), "text", ("list_item", ["3"])]
 
 
