@@ -4,9 +4,16 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from bundles import write_bundle
+
+from mineru_edge import reader as reader_module
+from mineru_edge.cli import main
+from mineru_edge.reader import Reader
 from mineru_edge.runtime.request import FinishReason, Request, Result, Step
 
 LAYOUT_PROMPT = "\nLayout Detection:"
@@ -87,3 +94,29 @@ class FakeEngine:
             given = next(self._answers)
         finished = result(given) if isinstance(given, str) else given
         return Step(ticket, None, "", finished)
+
+
+class Bench:
+    """Readers and `parse` runs over scripted engines; everything opened is closed by `close`."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bundle = write_bundle(folder / "bundle").path
+        self._monkeypatch = monkeypatch
+        self._opened: list[Reader] = []
+
+    def reader(self, engine: FakeEngine, **options: Any) -> Reader:
+        self._serve(engine)
+        self._opened.append(Reader(self.bundle, **options))
+        return self._opened[-1]
+
+    def parse(self, engine: FakeEngine, *arguments: object) -> int:
+        """`mineru-edge parse` with these arguments; its exit code."""
+        self._serve(engine)
+        return main(["parse", "--bundle", str(self.bundle), *map(str, arguments)])
+
+    def close(self) -> None:
+        for each in self._opened:
+            each.close()
+
+    def _serve(self, engine: FakeEngine) -> None:
+        self._monkeypatch.setattr(reader_module, "_open_engine", lambda *_, **options: engine)
