@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -106,9 +107,9 @@ class Parity:
         layouts = [r for r in requests if r.boxes is not None]
         tokens = sum(r.tokens for r in requests)
         return {
-            "patches_difference": max(r.patches_difference for r in requests),
-            "vision_error": max(r.vision_error for r in requests),
-            "logits_error": max(r.logits_error for r in requests),
+            "patches_difference": _worst(r.patches_difference for r in requests),
+            "vision_error": _worst(r.vision_error for r in requests),
+            "logits_error": _worst(r.logits_error for r in requests),
             "token_error": sum(r.edits for r in requests) / max(1, tokens),
             "equal_share": _share(r.divergence is None for r in requests),
             "boxes_share": _share(r.boxes is not None and r.boxes[0] == r.boxes[1] for r in layouts),
@@ -120,7 +121,7 @@ class Parity:
         lines = [
             f"{name} is {found[name]:.3g}, {'at least' if name.endswith('share') else 'at most'} {limit:g} is allowed"
             for name, limit in limits.items()
-            if (found[name] < limit if name.endswith("share") else not found[name] <= limit)
+            if (found[name] < limit if name.endswith("share") else found[name] > limit)
         ]
         if moved := sum(not r.positions_equal for r in self.requests):
             lines.append(f"{moved} requests have other positions")
@@ -198,6 +199,11 @@ def edits(a: Sequence[int], b: Sequence[int]) -> int:
     return row[-1]
 
 
-def _share(values: Any) -> float:
+def _worst(values: Iterable[float]) -> float:
+    """The largest; what is no number is worse than any."""
+    return max(math.inf if math.isnan(value) else value for value in values)
+
+
+def _share(values: Iterable[bool]) -> float:
     listed = list(values)
     return sum(listed) / len(listed) if listed else 1.0

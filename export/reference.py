@@ -58,12 +58,15 @@ class Answer:
 
 
 class Reference:
-    """The torch model of a checkpoint directory."""
+    """The torch model of a checkpoint directory, on `threads` threads; as torch chooses when that is None."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, threads: int | None = None) -> None:
+        import torch
         from optimum.exporters.tasks import TasksManager
         from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
+        if threads is not None:
+            torch.set_num_threads(threads)
         self.checkpoint = Checkpoint.open(path)
         self.facts: Facts = read_facts(self.checkpoint)
         self._tokenizer: Any = Tokenizer.from_file(str(path / TOKENIZER_FILE))

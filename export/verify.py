@@ -68,7 +68,7 @@ def verify(
     CheckpointError when the two cannot be read or do not belong together, EngineError when a request fails, SpaceError
     when `parity.json` cannot be written.
     """
-    opened, reference = Bundle.load(bundle), Reference(Path(checkpoint))
+    opened, reference = Bundle.load(bundle), Reference(Path(checkpoint), threads=threads)
     _check_same_model(reference, opened)
     given = generated(PAGES) if pages is None else [open_page(page) for page in pages]
     listed = list(islice(cases(reference, given, max_new_tokens=max_new_tokens), max_requests))
