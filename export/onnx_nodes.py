@@ -64,7 +64,8 @@ class Matrices:
         size = graph.node("Mul", [size, graph.constant(np.float32(1 / 127), "float32")], f"{name}.step")
         scale = graph.node("Max", [size, graph.constant(_TINY, "float32")], f"{name}.scale")
         codes = graph.node("Div", [x, scale], f"{name}.scaled")
-        codes = graph.node("QuantizeLinear", [codes, one, middle], f"{name}.codes")
+        # The engine's own QuantizeLinear: release 1.23 lacks the standard one of this opset.
+        codes = graph.node("QuantizeLinear", [codes, one, middle], f"{name}.codes", contrib=True)
         values, scales = quantize.columns(matrix)
         weight, steps = graph.weight(f"{name}.weight", values), graph.weight(f"{name}.steps", scales)
         y = graph.node("MatMulIntegerToFloat", [codes, weight, one, steps, middle], f"{name}.integer", contrib=True)
