@@ -5,6 +5,7 @@ Commands import what they need inside themselves, so that `--help` starts no eng
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -108,6 +109,9 @@ def verify(checkpoint: str, bundle: str, pages: tuple[str, ...]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # pages hold any language, whatever the locale says
     try:
         code = cli.main(args=arguments, prog_name="mineru-edge", standalone_mode=False)
         sys.stdout.flush()
@@ -124,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The reader of our stdout has gone, as `head` does; without this, Python complains once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return MineruEdgeError.exit_code
+    except OSError as error:  # such as a full disk behind stdout
+        return report(MineruEdgeError(str(error)))
 
 
 def report(error: MineruEdgeError) -> int:

@@ -15,6 +15,7 @@ from mineru_edge.models.errors import OK, PARTIAL, MineruEdgeError, megabytes
 from .cli import report
 from .document import Document, Page
 from .escape import comment
+from .intake import printable
 from .outputs import OutputFolder, output_names
 from .reader import Reader
 from .render import MarkdownStream
@@ -58,7 +59,7 @@ def parse_files(
             except MineruEdgeError as error:
                 codes.append(report(error))
                 if as_json:
-                    _print_json({"source": path, "error": str(error), "exit_code": error.exit_code})
+                    _print_json({"source": printable(path), "error": str(error), "exit_code": error.exit_code})
     return _exit_code(codes)
 
 
@@ -67,7 +68,7 @@ def _parse_file(reader: Reader, path: str, name: str, pages: str | None, outlet:
     source = sys.stdin.buffer if path == "-" else path
     markdown = MarkdownStream()
     if outlet.streams and outlet.titled:
-        click.echo(comment(path) + "\n")
+        click.echo(comment(printable(path)) + "\n")
     done: list[Page] = []
     for page in reader.pages(source, pages=pages, pictures=outlet.folder is not None):
         if outlet.folder is not None:

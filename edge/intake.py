@@ -53,13 +53,18 @@ class Source(Protocol):
 def source_name(source: Input) -> str:
     """What messages and results call this input."""
     if isinstance(source, (str, os.PathLike)):
-        return os.fspath(source)
+        return printable(os.fspath(source))
     if isinstance(source, bytes):
         return "<bytes>"
     if isinstance(source, Image.Image):
         return str(getattr(source, "filename", "") or "<image>")
     name = getattr(source, "name", None)
-    return name if isinstance(name, str) else "<stream>"
+    return printable(name) if isinstance(name, str) else "<stream>"
+
+
+def printable(path: str) -> str:
+    """`path` as text that can be written anywhere: bytes of a file name that are no UTF-8 become U+FFFD."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def open_source(
@@ -88,6 +93,8 @@ class ImageSource:
     """A picture file; each frame of a TIFF, GIF, WebP or animated PNG is a page."""
 
     def __init__(self, image: Image.Image, name: str, *, max_image_px: int, owned: bool) -> None:
+        if owned and image.format == "JPEG":
+            _shrink_while_decoding(image)
         if not image.width or not image.height:
             raise InputError(f"{name} has no pixels ({image.width} x {image.height})", hint="give a picture of a page")
         if (pixels := image.width * image.height) > max_image_px:
@@ -126,18 +133,17 @@ class ImageSource:
         if frame is not None:
             self._image.seek(frame)
             return upright_rgb(self._image)
-        if self._image.format == "JPEG":
-            self._shrink_while_decoding()
         try:
             return upright_rgb(self._image)
         finally:
             self._image.close()  # the full picture need not wait in memory until the page is read
 
-    def _shrink_while_decoding(self) -> None:
-        """JPEG can be decoded at half, a quarter or an eighth, which saves the memory of the full picture."""
-        scale = (RASTER_PX / (self._image.width * self._image.height)) ** 0.5
-        if scale < 0.5:
-            self._image.draft(None, (round(self._image.width * scale), round(self._image.height * scale)))
+
+def _shrink_while_decoding(image: Image.Image) -> None:
+    """JPEG can be decoded at half, a quarter or an eighth, which saves the memory of the full picture."""
+    scale = (RASTER_PX / max(1, image.width * image.height)) ** 0.5
+    if scale < 0.5:
+        image.draft(None, (round(image.width * scale), round(image.height * scale)))
 
 
 def _frames(image: Image.Image) -> tuple[int | None, ...]:

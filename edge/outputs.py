@@ -17,6 +17,7 @@ from typing import Any
 from mineru_edge.models.errors import SpaceError
 
 from .document import Document, Page
+from .intake import printable
 
 IMAGES = "images"
 HINT = "give a directory with room that can be written to"
@@ -67,7 +68,7 @@ def output_names(sources: Sequence[str]) -> list[str]:
     taken: set[str] = set()
     names = []
     for source in sources:
-        stem = "stdin" if source == "-" else Path(source).stem or "document"
+        stem = "stdin" if source == "-" else printable(Path(source).stem) or "document"
         name, count = stem, 1
         while name.casefold() in taken:
             count += 1

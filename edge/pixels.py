@@ -33,17 +33,18 @@ def upright_rgb(image: Image.Image, *, raster_px: int = RASTER_PX) -> Image.Imag
     turn = None
     with contextlib.suppress(Exception):  # a damaged EXIF block says nothing about the pixels
         turn = _TURNS.get(image.getexif().get(ExifTags.Base.Orientation, 1))
-    drawn = _reduced(_rgb(image), raster_px)  # first, so that only the smaller picture is turned
+    drawn = _reduced(_rgb(image, raster_px), raster_px)  # first, so that only the smaller picture is turned
     if turn is not None:
         return drawn.transpose(turn)
     return drawn.copy() if drawn is image else drawn
 
 
-def _rgb(image: Image.Image) -> Image.Image:
+def _rgb(image: Image.Image, raster_px: int) -> Image.Image:
     if image.mode.startswith(("I", "F")):
         return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
-        return _on_ground((image.convert("LA") if image.mode == "La" else image).convert("RGBA"))
+        layered = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
+        return _on_ground(_reduced(layered, raster_px))  # reduced first: the two grounds take more memory than it
     if image.mode == "LAB":
         return _from_lab(image)
     return image if image.mode == "RGB" else image.convert("RGB")

@@ -94,12 +94,14 @@ def test_orientation_in_files() -> None:
         assert sheet.image.size == (40, 60), form
 
 
-def test_a_large_jpeg_is_reduced_while_it_is_decoded() -> None:
-    image = Image.new("L", (8000, 7200), 255)
-    (sheet,) = sheets(encoded(image, "JPEG"))
+def test_a_large_jpeg_is_reduced_while_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mineru_edge.intake.RASTER_PX", 100_000)
+    image = Image.new("L", (800, 720), 255)
+    (sheet,) = sheets(encoded(image, "JPEG"), max_image_px=150_000)  # half of each side is what is decoded
     assert sheet.image is not None
-    assert sheet.image.width * sheet.image.height <= 3500 * 3500
-    assert sheet.image.width / sheet.image.height == pytest.approx(8000 / 7200, rel=0.01)
+    assert sheet.image.size == (400, 360)
+    with pytest.raises(InputError, match="too large"):
+        open_source(encoded(image, "PNG"), max_image_px=150_000)
 
 
 def test_cmyk_jpeg_is_not_inverted() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -93,6 +95,17 @@ def test_the_same_stem_twice_overwrites_nothing(run: Run, tmp_path: Path, scan: 
     assert run(script, scan, other, "-o", tmp_path / "out") == 0
     assert (tmp_path / "out" / "scan.md").read_text() == "first\n"
     assert (tmp_path / "out" / "Scan-2.md").read_text() == "second\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere file names are text")
+def test_file_names_that_are_no_text(run: Run, scan: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    odd = os.fsdecode(os.path.join(os.fsencode(tmp_path), b"b\xff d.png"))
+    os.link(scan, odd)
+    assert run(FakeEngine([layout(("image", (0, 0, 999, 999)))] * 3), odd, "-o", tmp_path / "out") == 0
+    assert (tmp_path / "out" / "b\ufffd d.md").read_text("utf-8") == "![image](images/b%EF%BF%BD%20d_p0001_001.jpg)\n"
+    assert (tmp_path / "out" / "images" / "b\ufffd d_p0001_001.jpg").exists()
+    assert run(engine(), odd, odd + "?", "--json") == 10
+    assert "b\ufffd d.png" in capfd.readouterr().out
 
 
 def test_names_never_meet() -> None:
