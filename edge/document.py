@@ -6,7 +6,7 @@ Times are seconds of wall clock. `to_dict()` is what `NAME_result.json` holds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 Box = tuple[float, float, float, float]
@@ -64,7 +64,7 @@ class Block:
     content: str | None = None
     answer: Answer | None = None
     continues: bool = False
-    picture: bytes | None = None
+    picture: bytes | None = field(default=None, repr=False)
     image_path: str | None = None
 
     @property

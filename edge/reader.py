@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING
 
 from mineru_edge.models.bundle import Bundle, embedded
@@ -90,8 +90,8 @@ class Reader:
 
     def pages(
         self, source: Input, *, pages: str | Sequence[int] | None = None, pictures: bool = False
-    ) -> Iterator[Page]:
-        """The pages of `source` in order, each as soon as it is read; closing the iterator gives the rest up.
+    ) -> Generator[Page, None, None]:
+        """The pages of `source` in order, each as soon as it is read; `close()` on the iterator gives the rest up.
 
         `pages` is "1-3,7" or a list of numbers, counted from 1. `pictures` keeps the crops of figures, tables and
         formulas in the blocks. InputError when the file cannot be read, or has no such page; a page that fails comes
@@ -124,7 +124,7 @@ class Reader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _pages(self, source: Input, pages: str | Sequence[int] | None, pictures: bool) -> Iterator[Page]:
+    def _pages(self, source: Input, pages: str | Sequence[int] | None, pictures: bool) -> Generator[Page, None, None]:
         from .conversation import Conversation
 
         self._check_open()

@@ -73,10 +73,12 @@ def test_frames_are_pages_in_order(form: str, options: dict[str, Any]) -> None:
 
 
 def test_a_smaller_copy_in_a_tiff_is_no_page() -> None:
-    small = picture(90)
-    small.encoderinfo = {"tiffinfo": {254: 1}}  # type: ignore[attr-defined]
-    data = encoded(picture(10), "TIFF", save_all=True, append_images=[small])
-    assert shades(data) == [10]
+    stream = BytesIO()
+    with TiffImagePlugin.AppendingTiffWriter(stream, new=True) as writer:
+        for shade, copy in ((10, 0), (90, 1), (200, 0)):
+            picture(shade).save(writer, "TIFF", tiffinfo={254: copy})
+            writer.newFrame()
+    assert shades(stream.getvalue()) == [10, 200]
 
 
 def test_the_second_picture_of_a_camera_file_is_no_page() -> None:

@@ -116,7 +116,7 @@ def test_giving_up_an_iterator_cancels_what_was_asked(open_reader: Open) -> None
     pages = reader.pages(pdf(*[LINE] * 4))
     next(pages)
     asked = len(engine.submitted)
-    pages.close()  # type: ignore[attr-defined]
+    pages.close()
     assert engine.cancelled == [asked]
     assert reader.read(page_image()).pages[0].blocks[0].content == "text"  # and a late answer of the old one is dropped
 
