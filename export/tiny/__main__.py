@@ -1,0 +1,41 @@
+"""The embedded model's recipe from the shell; see ``--help``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m mineru_edge.export.tiny", description=__doc__)
+    sub = parser.add_subparsers(dest="verb", required=True)
+    t = sub.add_parser("train", help="train (or go on training) in WORK")
+    t.add_argument("work", type=Path)
+    t.add_argument("--minutes", type=float, default=100)
+    t.add_argument("--ranks", type=int, default=2, help="processes of one thread each")
+    w = sub.add_parser("write", help="write WORK's weights as a checkpoint directory")
+    w.add_argument("work", type=Path)
+    w.add_argument("checkpoint", type=Path)
+    e = sub.add_parser("evaluate", help="measure a bundle on pages it never saw; one line of JSON")
+    e.add_argument("bundle", type=Path)
+    e.add_argument("--pages", type=int, default=200)
+    e.add_argument("--first-seed", type=int, default=1000)
+    args = parser.parse_args()
+    if args.verb == "train":
+        from .train import train
+
+        train(args.work, args.minutes, ranks=args.ranks)
+    elif args.verb == "write":
+        from .checkpoint import write
+
+        write(args.work / "train.pt", args.checkpoint)
+    else:
+        from .evaluate import evaluate
+
+        seeds = range(args.first_seed, args.first_seed + args.pages)
+        print(json.dumps(evaluate(args.bundle, seeds).to_json()))
+
+
+if __name__ == "__main__":
+    main()

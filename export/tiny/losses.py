@@ -1,0 +1,122 @@
+"""What the tiny model is trained on: next token, and three helpers that are thrown away afterwards.
+
+Next-token loss alone hardly leaves its plateau at this size. The helpers: a CTC head on the normalised vision rows
+of each text
+line (three frames per 14 px column); a head on the layout picture's rows that names each patch's block and box; and
+attention
+supervision, which asks one head of two middle decoder layers to look at the cell that holds the next character.
+Penalties the client applies when decoding are subtracted in training too, so that the model learns to outvote them.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .batches import Batch
+from .model import Config, TinyQwen2VL
+from .samples import FRAMES_PER_COLUMN, PENALTIES, TYPES
+
+MEAN = torch.tensor((0.48145466, 0.4578275, 0.40821073))
+STD = torch.tensor((0.26862954, 0.26130258, 0.27577711))
+GUIDED = ((1, 0), (2, 1))  # decoder layer, head
+
+
+class Helpers(nn.Module):
+    def __init__(self, c: Config) -> None:
+        super().__init__()
+        self.ctc = nn.Linear(c.vision_width, FRAMES_PER_COLUMN * 257)
+        self.types = nn.Linear(c.vision_width, len(TYPES))
+        self.boxes = nn.Linear(c.vision_width, 4)
+
+
+def pixels(grey: Tensor) -> Tensor:
+    """u8 [B, N, 196] -> normalised f32 [B, N, 588], channel outermost as the image processor has it."""
+    values = grey.float()[:, :, None] / 255
+    return ((values - MEAN[:, None]) / STD[:, None]).flatten(2)
+
+
+def penalties(target: Tensor, vocab: int, presence: float, frequency: float) -> Tensor:
+    """[B, T] -> [B, T, vocab], what the client subtracts at each step given the tokens before it."""
+    hot = F.one_hot(target.clamp(min=0), vocab).float()
+    counts = hot.cumsum(1) - hot
+    return presence * (counts > 0) + frequency * counts
+
+
+def token_loss(
+    hidden: Tensor, table: Tensor, target: Tensor, presence: float, frequency: float
+) -> tuple[Tensor, Tensor]:
+    valid = target >= 0
+    chosen, wanted = hidden[valid], target[valid]  # padding is a third of a batch
+    logits = (chosen.to(torch.bfloat16) @ table.to(torch.bfloat16).T).float()
+    if presence:
+        logits = logits - penalties(target, table.shape[0], presence, frequency)[valid]
+    return F.cross_entropy(logits, wanted), (logits.argmax(-1) == wanted).float().mean()
+
+
+def attention_loss(pair: tuple[Tensor, Tensor], head: int, batch: dict[str, Tensor]) -> Tensor:
+    q, k = pair[0][:, head].float(), pair[1][:, head].float()
+    take, cells, cell_of = batch["take"], batch["cells"], batch["cell_of"]
+    wanted = (cells[..., 0] >= 0) & (batch["target"] >= 0)
+    q = q.gather(1, take[..., None].expand(-1, -1, q.shape[-1]))
+    scores = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5
+    scores = scores.masked_fill(torch.arange(k.shape[1]) > take[..., None], -1e4)
+    row, col = cell_of[:, None, :, 0], cell_of[:, None, :, 1]
+    inside = (row >= cells[..., 0:1]) & (row <= cells[..., 1:2]) & (col >= cells[..., 2:3]) & (col <= cells[..., 3:4])
+    mass = (scores.softmax(-1) * inside).sum(-1)
+    return -(torch.log(mass + 1e-5) * wanted).sum() / wanted.sum().clamp(min=1)
+
+
+def losses(model: TinyQwen2VL, helpers: Helpers, b: Batch) -> dict[str, Tensor]:
+    """The named losses and ``correct``, the share of answer tokens predicted right."""
+    t = {
+        name: torch.from_numpy(getattr(b, name))
+        for name in ("grey", "grid", "patches", "ids", "positions", "image_index", "take", "target", "cells", "cell_of")
+    }
+    out: dict[str, Tensor] = {}
+    with torch.autocast("cpu", torch.bfloat16):
+        rows, merged = model.visual(pixels(t["grey"]), t["grid"], t["patches"])
+        picture = t["image_index"] >= 0
+        embeds = model.model["embed_tokens"](t["ids"])
+        placed = merged.to(embeds.dtype).gather(
+            1, t["image_index"].clamp(min=0)[..., None].expand(-1, -1, embeds.shape[-1])
+        )
+        embeds = torch.where(picture[..., None], placed, embeds)
+        hidden, pairs = model(embeds, t["positions"])
+        hidden = hidden.gather(1, t["take"][..., None].expand(-1, -1, hidden.shape[-1]))
+    presence, frequency = PENALTIES.get(b.task, (1.0, 0.05))
+    out["token"], out["correct"] = token_loss(
+        hidden, model.model["embed_tokens"].weight, t["target"], presence, frequency
+    )
+    if bool((t["cells"] >= 0).any()):
+        out["look"] = torch.stack([attention_loss(pairs[layer], head, t) for layer, head in GUIDED]).mean()
+    if len(b.run_index):
+        picked = rows.flatten(0, 1).float()[torch.from_numpy(b.run_index)]
+        frames = (
+            helpers.ctc(picked).unflatten(-1, (FRAMES_PER_COLUMN, 257)).flatten(1, 2).log_softmax(-1).transpose(0, 1)
+        )
+        out["ctc"] = F.ctc_loss(
+            frames,
+            torch.from_numpy(b.run_target),
+            torch.from_numpy(b.run_length) * FRAMES_PER_COLUMN,
+            torch.from_numpy(b.run_target_length),
+            blank=256,
+            zero_infinity=True,
+        )
+    if b.types is not None:
+        types, boxes = torch.from_numpy(b.types), torch.from_numpy(b.boxes)
+        rows = rows.float()
+        out["type"] = F.cross_entropy(helpers.types(rows).flatten(0, 1), types.flatten())
+        inside = (types > 0)[..., None]
+        out["box"] = (F.smooth_l1_loss(helpers.boxes(rows), boxes, beta=0.01, reduction="none") * inside).sum() / (
+            4 * inside.sum()
+        )
+    return out
+
+
+WEIGHTS = {"token": 1.0, "look": 0.3, "ctc": 0.5, "type": 0.3, "box": 5.0}
+
+
+def total(parts: dict[str, Tensor]) -> Tensor:
+    return torch.stack([WEIGHTS[k] * v for k, v in parts.items() if k in WEIGHTS]).sum()

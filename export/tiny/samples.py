@@ -1,0 +1,191 @@
+"""Pages become training samples: grey patch codes, prompt and answer ids, M-RoPE positions, and targets for the
+helpers.
+
+Everything is numpy, made in producer processes, so that drawing runs beside the training.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from . import pages, words
+from .draw import FAMILIES, Drawn, Style, paragraph
+from .tokenizer import build
+
+TOKENIZER = build()
+LAYOUT_PX = (280, 392)
+UNIT, PATCH = 28, 14
+MIN_PIXELS, MAX_PIXELS = 4 * UNIT * UNIT, 1280 * UNIT * UNIT
+FRAMES_PER_COLUMN = 3
+TYPES = ("none", "text", "title", "table", "equation", "header", "footer", "page_number")
+PROMPTS = {"layout": "\nLayout Detection:", "table": "\nTable Recognition:", "equation": "\nFormula Recognition:"}
+PENALTIES = {"layout": (0.0, 0.0), "table": (1.0, 0.005)}  # presence, frequency; everything else (1.0, 0.05)
+EOS = TOKENIZER.token_to_id("<|im_end|>")
+IMAGE = TOKENIZER.token_to_id("<|image_pad|>")
+BEFORE = TOKENIZER.encode(
+    "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n<|vision_start|>"
+).ids
+
+
+@dataclass(slots=True)
+class Sample:
+    task: str
+    grey: np.ndarray  # u8 [N, 196], merge order
+    grid: np.ndarray  # i64 [N, 2] patch row, column
+    ids: np.ndarray  # i64 [S], prompt, picture, answer, EOS
+    positions: np.ndarray  # i64 [3, S]
+    answer_from: int  # index of the first answer id
+    cells: (
+        np.ndarray
+    )  # i16 [answer, 4] first row, last row, first column, last column of the merged cells looked at, or -1
+    runs: list[tuple[np.ndarray, np.ndarray]]  # reading helper: patch indices of a line, byte ids
+    types: np.ndarray | None = None  # layout helper: i64 [N]
+    boxes: np.ndarray | None = None  # f32 [N, 4] in page units
+
+
+def smart_size(width: int, height: int) -> tuple[int, int]:
+    """Picture size in pixels after the Qwen2-VL rule (transformers ``smart_resize``), width and height."""
+    h, w = max(UNIT, round(height / UNIT) * UNIT), max(UNIT, round(width / UNIT) * UNIT)
+    if h * w > MAX_PIXELS:
+        beta = math.sqrt(height * width / MAX_PIXELS)
+        h, w = (max(UNIT, math.floor(v / beta / UNIT) * UNIT) for v in (height, width))
+    elif h * w < MIN_PIXELS:
+        beta = math.sqrt(MIN_PIXELS / (height * width))
+        h, w = (math.ceil(v * beta / UNIT) * UNIT for v in (height, width))
+    return w, h
+
+
+def patchify(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
+    """Grey picture with sides in multiples of 28 -> u8 [N, 196] and grid [N, 2], both in merge order."""
+    pixels = np.asarray(image, np.uint8)
+    rows, cols = pixels.shape[0] // PATCH, pixels.shape[1] // PATCH
+    grey = (
+        pixels.reshape(rows // 2, 2, PATCH, cols // 2, 2, PATCH)
+        .transpose(0, 3, 1, 4, 2, 5)
+        .reshape(rows * cols, PATCH * PATCH)
+    )
+    r, c = np.meshgrid(np.arange(rows), np.arange(cols), indexing="ij")
+    order = np.stack((r, c), -1).reshape(rows // 2, 2, cols // 2, 2, 2).transpose(0, 2, 1, 3, 4).reshape(-1, 2)
+    return grey, order
+
+
+def merge_index(row: int, col: np.ndarray, cols: int) -> np.ndarray:
+    """Index in merge order of the patches at one row and several columns."""
+    return ((row // 2) * (cols // 2) + col // 2) * 4 + (row % 2) * 2 + col % 2
+
+
+def assemble(
+    task: str,
+    image: Image.Image,
+    pieces: list[tuple[str, tuple[int, int, int, int] | None]],
+    runs: list[tuple[np.ndarray, np.ndarray]],
+) -> Sample:
+    """``pieces`` are answer strings with the merged-cell rectangle each is read from."""
+    grey, grid = patchify(image)
+    rows, cols = image.height // UNIT, image.width // UNIT
+    answer: list[int] = []
+    cells: list[tuple[int, int, int, int]] = []
+    for text, rect in pieces:
+        ids = TOKENIZER.encode(text, add_special_tokens=False).ids
+        answer += ids
+        cells += [rect or (-1, -1, -1, -1)] * len(ids)
+    answer.append(EOS)
+    cells.append((-1, -1, -1, -1))
+    after = TOKENIZER.encode(
+        f"<|vision_end|>{PROMPTS.get(task, chr(10) + 'Text Recognition:')}<|im_end|>\n<|im_start|>assistant\n"
+    ).ids
+    start, n = len(BEFORE), rows * cols
+    ids = np.array(BEFORE + [IMAGE] * n + after + answer, np.int64)
+    positions = np.empty((3, len(ids)), np.int64)
+    positions[:, :start] = np.arange(start)
+    r, c = np.divmod(np.arange(n), cols)
+    positions[:, start : start + n] = np.stack((np.zeros(n, np.int64), r, c)) + start
+    positions[:, start + n :] = start + max(rows, cols) + np.arange(len(ids) - start - n)
+    return Sample(task, grey, grid, ids, positions, start + n + len(after), np.array(cells, np.int16), runs)
+
+
+def content_sample(page: Image.Image, block: Drawn, rng: random.Random) -> Sample:
+    """A block's crop, cut as the protocol cuts a layout box that is a few pixels off."""
+    jitter = [rng.uniform(-4, 4) for _ in range(4)]
+    x0, y0, x1, y1 = (round(v + j) for v, j in zip(block.box, jitter, strict=True))
+    crop = page.crop((x0, y0, x1, y1))
+    width, height = smart_size(*crop.size)
+    sx, sy = width / crop.width, height / crop.height
+    crop = crop.resize((width, height), Image.Resampling.BICUBIC)
+    rows, cols = height // UNIT, width // UNIT
+
+    def cell(x: float, y: float) -> tuple[int, int, int, int] | None:
+        if x != x:
+            return None
+        r = min(rows - 1, max(0, int((y - y0) * sy // UNIT)))
+        c = min(cols - 1, max(0, int((x - x0) * sx // UNIT)))
+        return r, r, c, c
+
+    runs = []
+    for s in block.segments:
+        row = min(2 * rows - 1, max(0, int((s.y - y0) * sy // PATCH)))
+        first, last = (min(2 * cols - 1, max(0, int((v - x0) * sx // PATCH))) for v in (s.x0, s.x1))
+        target = np.array(TOKENIZER.encode(s.text, add_special_tokens=False).ids, np.int64)
+        runs.append((merge_index(row, np.arange(first, last + 1), 2 * cols), target))
+    task = block.type if block.type in PROMPTS else "text"
+    return assemble(task, crop, [(p.text, cell(p.x, p.y)) for p in block.pieces], runs)
+
+
+def line_sample(rng: random.Random, tokens: int) -> Sample:
+    """A short block of about ``tokens`` characters on its own small canvas: what reading starts with."""
+    style = Style(rng.choice(tuple(FAMILIES)), rng.random() < 0.2, rng.randint(17, 23), rng.randint(0, 60))
+    text = words.words(rng, max(1, round(tokens / 6 * rng.uniform(0.3, 1.2))))
+    image = Image.new("L", (560, 230), 255)
+    block = paragraph(
+        ImageDraw.Draw(image), rng, "text", style, text, 24, 20, rng.uniform(200, 480), rng.uniform(1.25, 1.5)
+    )
+    image = image.crop((0, 0, max(300, int(block.box[2]) + 20), min(230, int(block.box[3]) + 20)))
+    return content_sample(pages.scan(image, rng).convert("L"), block, rng)
+
+
+def layout_sample(page: pages.TruthPage, grey: Image.Image) -> Sample:
+    image = grey.resize(LAYOUT_PX, Image.Resampling.BICUBIC)
+    rows, cols = LAYOUT_PX[1] // UNIT, LAYOUT_PX[0] // UNIT
+    pieces: list[tuple[str, tuple[int, int, int, int] | None]] = []
+    types = np.zeros((2 * rows, 2 * cols), np.int64)
+    boxes = np.zeros((2 * rows, 2 * cols, 4), np.float32)
+    best = np.zeros((2 * rows, 2 * cols), np.float32)
+    for n, b in enumerate(page.blocks):
+        x0, y0, x1, y1 = b.bbox
+        rect = (
+            y0 * rows // 1000,
+            min(rows - 1, (y1 - 1) * rows // 1000),
+            x0 * cols // 1000,
+            min(cols - 1, (x1 - 1) * cols // 1000),
+        )
+        pieces.append((("\n" if n else "") + pages.layout_line(b), rect))
+        if b.type == "list":
+            continue
+        left, right = np.arange(2 * cols) * 500 / cols, np.arange(1, 2 * cols + 1) * 500 / cols
+        top, bottom = np.arange(2 * rows) * 500 / rows, np.arange(1, 2 * rows + 1) * 500 / rows
+        cover_x = np.clip(np.minimum(right, x1) - np.maximum(left, x0), 0, None) / (500 / cols)
+        cover_y = np.clip(np.minimum(bottom, y1) - np.maximum(top, y0), 0, None) / (500 / rows)
+        cover = cover_y[:, None] * cover_x[None, :]
+        won = (cover > best) & (cover > 0.25)
+        best[won] = cover[won]
+        types[won] = TYPES.index(b.type)
+        boxes[won] = np.array(b.bbox, np.float32) / 1000
+    sample = assemble("layout", image, pieces, [])
+    r, c = sample.grid.T
+    sample.types, sample.boxes = types[r, c], boxes[r, c]
+    return sample
+
+
+def page_samples(seed: int, layout: bool, content: bool) -> list[Sample]:
+    page = pages.generate_page(seed)
+    grey = page.image.convert("L")
+    rng = random.Random(~seed)
+    out = [layout_sample(page, grey)] if layout else []
+    if content:
+        out += [content_sample(grey, b, rng) for b in page.drawn if b.pieces]
+    return out
