@@ -21,8 +21,14 @@ def main() -> None:
     e.add_argument("bundle", type=Path)
     e.add_argument("--pages", type=int, default=200)
     e.add_argument("--first-seed", type=int, default=1000)
+    s = sub.add_parser("sample", help="write the sample page of the README")
+    s.add_argument("pdf", type=Path)
     args = parser.parse_args()
-    if args.verb == "train":
+    if args.verb == "sample":
+        from .sample import write as write_sample
+
+        write_sample(args.pdf)
+    elif args.verb == "train":
         from .train import train
 
         train(args.work, args.minutes, ranks=args.ranks)

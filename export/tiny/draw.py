@@ -8,6 +8,7 @@ training's helpers need the positions, nothing else does.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -138,39 +139,67 @@ def paragraph(
 
 
 def table(canvas: ImageDraw.ImageDraw, rng: random.Random, style: Style, x: float, y: float, width: float) -> Drawn:
-    """A simple grid in OTSL: a header row, then rows of one kind per column; full rules, row rules or none."""
+    """A simple table: a header row, then rows of one kind of value per column; full rules, row rules or few."""
     columns, rows = rng.randint(2, 4), rng.randint(2, 5)
     kinds = [0] + [rng.randint(0, 4) for _ in range(columns - 1)]
-    texts = [[words.cell(rng, 0).split()[0] for _ in kinds]] + [
-        [words.cell(rng, k) for k in kinds] for _ in range(rows - 1)
+    texts = [[words.cell(rng, 0).split()[0] for _ in kinds]]
+    texts += [
+        [words.cell(rng, k) if n == 0 or rng.random() > 0.04 else "" for n, k in enumerate(kinds)]
+        for _ in range(rows - 1)
     ]
     gap = rng.randint(11, 24)
-    widths = [max(style.width(r[c]) for r in texts) + 2 * gap for c in range(columns)]
-    while sum(widths) > width and columns > 2:
+    while columns > 2 and sum(max(style.width(r[c]) for r in texts) + 2 * gap for c in range(columns)) > width:
         columns -= 1
-        widths, texts = widths[:columns], [r[:columns] for r in texts]
-    row_px = round(style.size_px * rng.uniform(1.5, 1.9))
+        texts = [r[:columns] for r in texts]
+    return grid(
+        canvas,
+        style,
+        texts,
+        x,
+        y,
+        gap=gap,
+        row_px=round(style.size_px * rng.uniform(1.5, 1.9)),
+        rules=rng.choice(("grid", "grid", "rows", "edges")),
+        rule_px=rng.choice((1, 1, 2)),
+        centred=rng.random() < 0.3,
+        bold_head=rng.random() < 0.5,
+    )
+
+
+def grid(
+    canvas: ImageDraw.ImageDraw,
+    style: Style,
+    texts: Sequence[Sequence[str]],
+    x: float,
+    y: float,
+    *,
+    gap: int,
+    row_px: int,
+    rules: str = "grid",
+    rule_px: int = 1,
+    centred: bool = False,
+    bold_head: bool = True,
+) -> Drawn:
+    """``texts`` by row, drawn from (x, y), answered in OTSL. ``rules`` is grid, rows or edges."""
+    rows, columns = len(texts), len(texts[0])
+    widths = [max(style.width(r[c]) for r in texts) + 2 * gap for c in range(columns)]
     total = sum(widths)
-    rule = rng.choice((1, 1, 2))
-    rules, centred = rng.choice(("grid", "grid", "rows", "edges")), rng.random() < 0.3
-    bold = Style(style.family, rng.random() < 0.5, style.size_px, style.ink)
     block = Drawn("table", (x - PAD_PX, y - PAD_PX, x + total + PAD_PX, y + rows * row_px + PAD_PX))
     for r in range(rows + 1):
         if rules != "edges" or r in (0, 1, rows):
-            canvas.line([(x, y + r * row_px), (x + total, y + r * row_px)], fill=style.ink, width=rule)
+            canvas.line([(x, y + r * row_px), (x + total, y + r * row_px)], fill=style.ink, width=rule_px)
     if rules == "grid":
         for c in range(columns + 1):
-            canvas.line(
-                [(x + sum(widths[:c]), y), (x + sum(widths[:c]), y + rows * row_px)], fill=style.ink, width=rule
-            )
+            at = x + sum(widths[:c])
+            canvas.line([(at, y), (at, y + rows * row_px)], fill=style.ink, width=rule_px)
     for r, row in enumerate(texts):
         middle = y + (r + 0.5) * row_px
+        face = Style(style.family, bold_head, style.size_px, style.ink) if r == 0 else style
         for c, text in enumerate(row):
             left = x + sum(widths[:c])
-            if r and c and rng.random() < 0.04:
+            if not text:
                 block.pieces.append(Piece("<ecel>", left + widths[c] / 2, middle))
                 continue
-            face = bold if r == 0 else style
             start = left + ((widths[c] - face.width(text)) / 2 if centred else gap)
             ascent = font(face.family, face.bold, face.size_px).getmetrics()[0]
             pieces, segment = line(canvas, face, text, start, middle - ascent + 0.33 * face.size_px)
@@ -183,9 +212,8 @@ def table(canvas: ImageDraw.ImageDraw, rng: random.Random, style: Style, x: floa
 _parser = MathTextParser("agg")
 
 
-def formula(image: Image.Image, rng: random.Random, style: Style, x: float, y: float, width: float) -> Drawn | None:
+def equation(image: Image.Image, latex: str, style: Style, x: float, y: float, width: float) -> Drawn | None:
     """Display LaTeX drawn by matplotlib's mathtext, centred in ``width``; None if it does not fit."""
-    latex = words.formula(rng)
     fontset = {"sans": "dejavusans", "serif": "dejavuserif", "times": "stix"}[style.family]
     with matplotlib.rc_context({"mathtext.fontset": fontset}):
         raster = _parser.parse(

@@ -146,9 +146,8 @@ def compose(rng: random.Random) -> tuple[Image.Image, list[Drawn]]:
         else:
             if y + 90 > bottom:
                 break
-            equation = draw.formula(
-                image, rng, Style(family, False, rng.randint(20, 25), ink), left, y + draw.PAD_PX, column
-            )
+            style = Style(family, False, rng.randint(20, 25), ink)
+            equation = draw.equation(image, words.formula(rng), style, left, y + draw.PAD_PX, column)
             if equation is None:
                 continue
             blocks.append(equation)
