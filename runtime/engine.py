@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from types import TracebackType
 
 from mineru_edge.models.bundle import Bundle
+from mineru_edge.models.errors import EngineError
 
 from .graphs import Graphs, open_graphs
 from .kv import KVStore
@@ -40,11 +41,19 @@ class Engine:
         capacity_tokens: int | None = None,
         patch_cap: int | None = None,
     ) -> Engine:
-        """Plan, allocate, open the graphs. BudgetError, BundleError or EngineError when one of these cannot be."""
+        """Plan, allocate, open the graphs. BudgetError, BundleError or EngineError when one of these cannot be.
+
+        None leaves the choice to the memory limit and the machine; no limit means most of what is available now.
+        """
+        if threads is not None and threads < 1:
+            raise ValueError(f"threads must be at least 1, found {threads}")
         plan = make_plan(
             bundle, limit_bytes=memory_limit_bytes, slots=slots, capacity_tokens=capacity_tokens, patch_cap=patch_cap
         )
-        kv = KVStore(bundle.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens)
+        try:
+            kv = KVStore(bundle.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens)
+        except MemoryError as error:
+            raise EngineError(f"no memory for the key-value store: {error}", hint="lower the memory limit") from error
         count = thread_count() if threads is None else threads
         logger.info("%d slots of %d tokens, %d threads", plan.slots, plan.capacity_tokens, count)
         return cls(bundle, plan, open_graphs(bundle, kv, threads=count), kv)

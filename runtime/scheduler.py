@@ -71,13 +71,13 @@ class Scheduler:
             sequence.decode_s += now - started
             steps.append(
                 sequence.end(FinishReason.error, error=str(row))
-                if isinstance(row, EngineError)
+                if isinstance(row, Exception)
                 else self._take(sequence, row, now)
             )
         self._retire(steps)
         return steps
 
-    def _logits(self, first_slot: int, live: list[Sequence]) -> list[F32 | EngineError]:
+    def _logits(self, first_slot: int, live: list[Sequence]) -> list[F32 | Exception]:
         """A row for each sequence. When the batch fails, one at a time, so that only the guilty one ends."""
         try:
             rows = self._model.decode(
@@ -86,7 +86,7 @@ class Scheduler:
                 [sequence.past_tokens for sequence in live],
                 [sequence.position for sequence in live],
             )
-        except EngineError as error:
+        except (EngineError, MemoryError) as error:
             if len(live) == 1:
                 return [error]
             return [self._logits(first_slot + index, [sequence])[0] for index, sequence in enumerate(live)]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -278,3 +280,94 @@ def test_importing_the_runtime_imports_no_engine_and_no_torch() -> None:
         "sys.exit(str(found) if found else 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+OFFLINE = """
+import sys
+
+for name in ("torch", "transformers", "optimum", "onnx", "nncf", "mineru_vl_utils"):
+    sys.modules[name] = None
+
+def no_network(event, arguments):
+    if event.startswith("socket."):
+        raise OSError("no network here: " + event)
+
+sys.addaudithook(no_network)
+"""
+ASK = """
+from PIL import Image
+from mineru_edge.models.bundle import Bundle
+from mineru_edge.runtime.engine import Engine
+from mineru_edge.runtime.request import DecodeParams, Request
+
+def ask(engine, size, tokens=3):
+    ((_, result),) = engine.results([Request(Image.new("RGB", size, "white"), "go", DecodeParams(tokens))])
+    return result
+
+bundle = Bundle.load(sys.argv[1])
+"""
+
+
+def test_it_runs_without_torch_and_without_a_network(bundle: Bundle) -> None:
+    code = """
+with Engine.open(bundle, slots=1, threads=1, capacity_tokens=200) as engine:
+    result = ask(engine, (100, 60))
+sys.exit(result.error or (0 if len(result.token_ids) == 3 else 1))
+"""
+    subprocess.run([sys.executable, "-c", OFFLINE + ASK + code, str(bundle.path)], check=True)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA and /proc are Linux's")
+def test_a_run_out_of_memory_is_an_error_and_the_next_one_is_right(bundle: Bundle) -> None:
+    code = """
+import resource
+
+def data_bytes():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData"))
+
+with Engine.open(bundle, slots=1, threads=1, capacity_tokens=2000) as engine:
+    before = ask(engine, (84, 56))
+    limit = data_bytes() + 24_000_000
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+    large = ask(engine, (900, 700))
+    after = ask(engine, (84, 56))
+assert before.error is None, before
+assert large.finish_reason.value == "error", large
+assert after.error is None, after
+assert before.token_ids == after.token_ids
+"""
+    subprocess.run([sys.executable, "-c", "import sys\n" + ASK + code, str(bundle.path)], check=True)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux's")
+def test_memory_does_not_grow_with_requests_of_many_shapes(bundle: Bundle) -> None:
+    code = """
+def anonymous_bytes():
+    lines = open("/proc/self/status").read().splitlines()
+    return sum(int(line.split()[1]) * 1024 for line in lines if line.startswith(("RssAnon", "VmSwap")))
+
+with Engine.open(bundle, slots=3, threads=1, capacity_tokens=400) as engine:
+    def some(count, start):
+        sizes = [(28 + (i * 67) % 240, 28 + (i * 101) % 240) for i in range(start, start + count)]
+        pictures = (Image.new("RGB", size, "white") for size in sizes)
+        asked = (Request(picture, "go", DecodeParams(2 + i % 9)) for i, picture in enumerate(pictures))
+        assert all(result.error is None for _, result in engine.results(asked))
+
+    some(60, 0)
+    settled = anonymous_bytes()
+    some(120, 60)
+    grown = anonymous_bytes() - settled
+assert grown < 2_000_000, grown
+"""
+    subprocess.run([sys.executable, "-c", "import sys\n" + ASK + code, str(bundle.path)], check=True)
+
+
+def test_closing_gives_everything_back(bundle: Bundle) -> None:
+    engine = Engine.open(bundle, slots=2, threads=1, capacity_tokens=CAPACITY)
+    run(engine, requests(3)[:3])
+    store = weakref.ref(engine.kv)
+    engine.close()
+    engine.close()
+    gc.collect()
+    assert store() is None
