@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .samples import EOS, Sample, line_sample, page_samples
+from .samples import EOS, Array, Sample, line_sample, page_samples
 
 LINES_UNTIL = 0.14  # of the training; single blocks and a few layouts before it, whole pages after
 FIRST_SEED = 1_000_000  # training pages; everything below is left for evaluation
@@ -19,22 +19,22 @@ PATCHES_PER_BATCH, SAMPLES_PER_BATCH = 2900, 64
 @dataclass(slots=True)
 class Batch:
     task: str
-    grey: np.ndarray  # u8 [B, N, 196]
-    grid: np.ndarray  # i64 [B, N, 2]
-    patches: np.ndarray  # i64 [B] valid patches
-    ids: np.ndarray  # i64 [B, S]
-    positions: np.ndarray  # i64 [B, 3, S]
-    image_index: np.ndarray  # i64 [B, S] merged row of a picture position, -1 elsewhere
-    take: np.ndarray  # i64 [B, T] position whose output predicts answer token t
-    target: np.ndarray  # i64 [B, T], -100 beyond the answer
-    cells: np.ndarray  # i16 [B, T, 4]
-    cell_of: np.ndarray  # i16 [B, S, 2] merged row and column of a picture position, -9 elsewhere
-    run_index: np.ndarray  # i64 [R, L] row of the flattened [B * N] patches, 0 where padded
-    run_length: np.ndarray  # i64 [R]
-    run_target: np.ndarray  # i64 [sum]
-    run_target_length: np.ndarray  # i64 [R]
-    types: np.ndarray | None
-    boxes: np.ndarray | None
+    grey: Array  # u8 [B, N, 196]
+    grid: Array  # i64 [B, N, 2]
+    patches: Array  # i64 [B] valid patches
+    ids: Array  # i64 [B, S]
+    positions: Array  # i64 [B, 3, S]
+    image_index: Array  # i64 [B, S] merged row of a picture position, -1 elsewhere
+    take: Array  # i64 [B, T] position whose output predicts answer token t
+    target: Array  # i64 [B, T], -100 beyond the answer
+    cells: Array  # i16 [B, T, 4]
+    cell_of: Array  # i16 [B, S, 2] merged row and column of a picture position, -9 elsewhere
+    run_index: Array  # i64 [R, L] row of the flattened [B * N] patches, 0 where padded
+    run_length: Array  # i64 [R]
+    run_target: Array  # i64 [sum]
+    run_target_length: Array  # i64 [R]
+    types: Array | None
+    boxes: Array | None
 
 
 def collate(samples: list[Sample]) -> Batch:
@@ -61,8 +61,8 @@ def collate(samples: list[Sample]) -> Batch:
         None,
         None,
     )
-    runs: list[np.ndarray] = []
-    targets: list[np.ndarray] = []
+    runs: list[Array] = []
+    targets: list[Array] = []
     for i, s in enumerate(samples):
         count, size, answer = len(s.grey), len(s.ids), len(s.cells)
         out.grey[i, :count], out.grid[i, :count], out.patches[i] = s.grey, s.grid, count

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import save_file
+from tokenizers import Tokenizer
 
 from .model import Config
 from .samples import LAYOUT_PX, MAX_PIXELS, MIN_PIXELS
-from .tokenizer import SPECIALS, build
+from .tokenizer import SPECIALS, build, token_id
 
 TEMPLATE = (
     "{% for message in messages %}{% if loop.first and message['role'] != 'system' %}"
@@ -35,11 +36,14 @@ def write(train_state: Path, out: Path) -> None:
     save_file(tensors, str(out / "model.safetensors"), metadata={"format": "pt"})
     tokenizer = build()
     tokenizer.save(str(out / "tokenizer.json"))
-    for name, facts in config_files(Config(), tokenizer.token_to_id).items():
+    for name, facts in config_files(Config(), tokenizer).items():
         (out / name).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
 
 
-def config_files(c: Config, token: Any) -> dict[str, dict[str, Any]]:
+def config_files(c: Config, tokenizer: Tokenizer) -> dict[str, dict[str, Any]]:
+    def token(name: str) -> int:
+        return token_id(tokenizer, name)
+
     end, text_end = token("<|im_end|>"), token("<|endoftext|>")
     return {
         "config.json": {

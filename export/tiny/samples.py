@@ -9,13 +9,17 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from . import pages, words
 from .draw import FAMILIES, Drawn, Style, paragraph
-from .tokenizer import build
+from .tokenizer import build, token_id
+
+Array = NDArray[Any]
 
 TOKENIZER = build()
 LAYOUT_PX = (280, 392)
@@ -25,8 +29,8 @@ FRAMES_PER_COLUMN = 3
 TYPES = ("none", "text", "title", "table", "equation", "header", "footer", "page_number")
 PROMPTS = {"layout": "\nLayout Detection:", "table": "\nTable Recognition:", "equation": "\nFormula Recognition:"}
 PENALTIES = {"layout": (0.0, 0.0), "table": (1.0, 0.005)}  # presence, frequency; everything else (1.0, 0.05)
-EOS = TOKENIZER.token_to_id("<|im_end|>")
-IMAGE = TOKENIZER.token_to_id("<|image_pad|>")
+EOS = token_id(TOKENIZER, "<|im_end|>")
+IMAGE = token_id(TOKENIZER, "<|image_pad|>")
 BEFORE = TOKENIZER.encode(
     "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n<|vision_start|>"
 ).ids
@@ -35,17 +39,15 @@ BEFORE = TOKENIZER.encode(
 @dataclass(slots=True)
 class Sample:
     task: str
-    grey: np.ndarray  # u8 [N, 196], merge order
-    grid: np.ndarray  # i64 [N, 2] patch row, column
-    ids: np.ndarray  # i64 [S], prompt, picture, answer, EOS
-    positions: np.ndarray  # i64 [3, S]
+    grey: Array  # u8 [N, 196], merge order
+    grid: Array  # i64 [N, 2] patch row, column
+    ids: Array  # i64 [S], prompt, picture, answer, EOS
+    positions: Array  # i64 [3, S]
     answer_from: int  # index of the first answer id
-    cells: (
-        np.ndarray
-    )  # i16 [answer, 4] first row, last row, first column, last column of the merged cells looked at, or -1
-    runs: list[tuple[np.ndarray, np.ndarray]]  # reading helper: patch indices of a line, byte ids
-    types: np.ndarray | None = None  # layout helper: i64 [N]
-    boxes: np.ndarray | None = None  # f32 [N, 4] in page units
+    cells: Array  # i16 [answer, 4] first row, last row, first column, last column of the merged cells looked at, or -1
+    runs: list[tuple[Array, Array]]  # reading helper: patch indices of a line, byte ids
+    types: Array | None = None  # layout helper: i64 [N]
+    boxes: Array | None = None  # f32 [N, 4] in page units
 
 
 def smart_size(width: int, height: int) -> tuple[int, int]:
@@ -60,7 +62,7 @@ def smart_size(width: int, height: int) -> tuple[int, int]:
     return w, h
 
 
-def patchify(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
+def patchify(image: Image.Image) -> tuple[Array, Array]:
     """Grey picture with sides in multiples of 28 -> u8 [N, 196] and grid [N, 2], both in merge order."""
     pixels = np.asarray(image, np.uint8)
     rows, cols = pixels.shape[0] // PATCH, pixels.shape[1] // PATCH
@@ -74,16 +76,17 @@ def patchify(image: Image.Image) -> tuple[np.ndarray, np.ndarray]:
     return grey, order
 
 
-def merge_index(row: int, col: np.ndarray, cols: int) -> np.ndarray:
+def merge_index(row: int, col: Array, cols: int) -> Array:
     """Index in merge order of the patches at one row and several columns."""
-    return ((row // 2) * (cols // 2) + col // 2) * 4 + (row % 2) * 2 + col % 2
+    index: Array = ((row // 2) * (cols // 2) + col // 2) * 4 + (row % 2) * 2 + col % 2
+    return index
 
 
 def assemble(
     task: str,
     image: Image.Image,
     pieces: list[tuple[str, tuple[int, int, int, int] | None]],
-    runs: list[tuple[np.ndarray, np.ndarray]],
+    runs: list[tuple[Array, Array]],
 ) -> Sample:
     """``pieces`` are answer strings with the merged-cell rectangle each is read from."""
     grey, grid = patchify(image)
@@ -91,16 +94,16 @@ def assemble(
     answer: list[int] = []
     cells: list[tuple[int, int, int, int]] = []
     for text, rect in pieces:
-        ids = TOKENIZER.encode(text, add_special_tokens=False).ids
-        answer += ids
-        cells += [rect or (-1, -1, -1, -1)] * len(ids)
+        spelt = TOKENIZER.encode(text, add_special_tokens=False).ids
+        answer += spelt
+        cells += [rect or (-1, -1, -1, -1)] * len(spelt)
     answer.append(EOS)
     cells.append((-1, -1, -1, -1))
     after = TOKENIZER.encode(
         f"<|vision_end|>{PROMPTS.get(task, chr(10) + 'Text Recognition:')}<|im_end|>\n<|im_start|>assistant\n"
     ).ids
     start, n = len(BEFORE), rows * cols
-    ids = np.array(BEFORE + [IMAGE] * n + after + answer, np.int64)
+    ids = np.array([*BEFORE, *[IMAGE] * n, *after, *answer], np.int64)
     positions = np.empty((3, len(ids)), np.int64)
     positions[:, :start] = np.arange(start)
     r, c = np.divmod(np.arange(n), cols)

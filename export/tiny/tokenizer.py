@@ -37,3 +37,10 @@ def build() -> Tokenizer:
     tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t in SPECIALS])
     tokenizer.add_tokens([AddedToken(t, special=False, normalized=False) for t in PHRASES])
     return tokenizer
+
+
+def token_id(tokenizer: Tokenizer, token: str) -> int:
+    """The id of a token that is there."""
+    found = tokenizer.token_to_id(token)
+    assert found is not None, token
+    return int(found)
