@@ -52,7 +52,7 @@ class Engine:
         )
         try:
             kv = KVStore(bundle.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens)
-        except MemoryError as error:
+        except OSError as error:
             raise EngineError(f"no memory for the key-value store: {error}", hint="lower the memory limit") from error
         count = thread_count() if threads is None else threads
         logger.info("%d slots of %d tokens, %d threads", plan.slots, plan.capacity_tokens, count)

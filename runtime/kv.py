@@ -1,10 +1,14 @@
 """The key-value store: one allocation for all layers and slots, made from the plan and never grown.
 
 A slot's rows beyond its valid length are leftovers that the graph never reads. Live slots are 0 .. n-1, so that any
-batch is one contiguous view.
+batch is one contiguous view; batches are even (see scheduler.py), so an odd number of slots comes with an idle one.
 """
 
 from __future__ import annotations
+
+import contextlib
+import math
+import mmap
 
 import numpy as np
 
@@ -17,8 +21,14 @@ class KVStore:
     """f32 [layer, key|value, slot, kv_head, position, head_dim]; `capacity_tokens` positions per slot."""
 
     def __init__(self, text: TextShape, *, slots: int, capacity_tokens: int) -> None:
-        shape = (text.layers, 2, slots, text.kv_heads, capacity_tokens, text.head_dim)
-        self._store: F32 = np.zeros(shape, np.float32)  # the system backs pages as they are written
+        """OSError when the system refuses the memory."""
+        shape = (text.layers, 2, slots + slots % 2, text.kv_heads, capacity_tokens, text.head_dim)
+        pages = mmap.mmap(-1, math.prod(shape) * np.dtype(np.float32).itemsize)
+        # A page is backed when it is first written. numpy.zeros asks for huge pages: the first token then backs it all.
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            with contextlib.suppress(OSError):  # a kernel without huge pages
+                pages.madvise(mmap.MADV_NOHUGEPAGE)
+        self._store: F32 = np.frombuffer(pages, np.float32).reshape(shape)
         self.slots = slots
         self.capacity_tokens = capacity_tokens
 

@@ -90,10 +90,12 @@ class Model:
             cos, sin = prompt.rotary.cos[chunk], prompt.rotary.sin[chunk]
             yield self._graphs.decoder.run(slot, prompt.embeds[None, chunk], cos[None], sin[None], [start])[0]
 
-    def decode(
-        self, first_slot: int, token_ids: Sequence[int], past_tokens: Sequence[int], positions: Sequence[int]
-    ) -> F32:
-        """One token more for each of the slots from `first_slot` on: logits f32 [slots, vocab]."""
+    def decode(self, first_slot: int, fed: Sequence[tuple[int, int, int]]) -> F32:
+        """One token more for each of the slots from `first_slot` on: logits f32 [slots, vocab].
+
+        `fed` has token id, valid rows before it, and position, slot by slot.
+        """
+        token_ids, past_tokens, positions = zip(*fed, strict=True)
         embeds = self._embedding.rows(token_ids)
         cos, sin = text_rotary(np.tile(np.asarray(positions, np.int64), (3, 1)), self.bundle.text)
         return self._graphs.decoder.run(first_slot, embeds[:, None], cos[:, None], sin[:, None], past_tokens)

@@ -58,13 +58,12 @@ class OrtDecoder:
         self._session = _open(bundle.file(DECODER_FILE), _options(threads))
         self._text = bundle.text
         self._kv = kv
-        self._logits: F32 = np.empty((kv.slots, 1, bundle.text.vocab), np.float32)
+        self._logits: F32 = np.empty((kv.slots + kv.slots % 2, 1, bundle.text.vocab), np.float32)
         self._steps: dict[tuple[int, int], _Bound] = {}
 
     def run(self, first_slot: int, embeds: F32, cos: F32, sin: F32, past_tokens: Sequence[int]) -> F32:
         batch, tokens, _ = embeds.shape
         assert batch == len(past_tokens), f"{batch} rows, {len(past_tokens)} lengths"
-        assert first_slot + batch <= self._kv.slots, "the batch does not fit the store"
         assert max(past_tokens) + tokens <= self._kv.capacity_tokens, "a slot would overflow"
         bound = self._steps.get((first_slot, batch)) if tokens == 1 else None
         if bound is None:

@@ -1,6 +1,8 @@
 """Keeps the slots full: requests wait, are prefilled into a free slot, and decode together, one batch per step.
 
-What a request gives does not depend on its slot, on the others, or on the order they came in.
+What a request gives does not depend on its slot, on the others, or on the order they came in. To the last bit: the
+8-bit product works on pairs of rows and rounds a row left over in another way (1e-7, then more by every layer's
+quantisation), so an odd batch gets an idle row, in the free slot behind the live ones.
 """
 
 from __future__ import annotations
@@ -63,7 +65,7 @@ class Scheduler:
 
     def _decode(self) -> list[Step]:
         started = self._clock()
-        rows = self._logits(0, self._live)
+        rows = self._logits()
         now = self._clock()
         steps = []
         for sequence, row in zip(self._live, rows, strict=True):
@@ -77,20 +79,21 @@ class Scheduler:
         self._retire(steps)
         return steps
 
-    def _logits(self, first_slot: int, live: list[Sequence]) -> list[F32 | Exception]:
-        """A row for each sequence. When the batch fails, one at a time, so that only the guilty one ends."""
+    def _logits(self) -> list[F32 | Exception]:
+        """A row for each live sequence. When the batch fails, one at a time, so that only the guilty one ends."""
+        fed = [(sequence.next_token, sequence.past_tokens, sequence.position) for sequence in self._live]
+        idle = [(0, 0, 0)] * (len(fed) % 2)
         try:
-            rows = self._model.decode(
-                first_slot,
-                [sequence.next_token for sequence in live],
-                [sequence.past_tokens for sequence in live],
-                [sequence.position for sequence in live],
-            )
+            return list(self._model.decode(0, fed + idle)[: len(fed)])
         except (EngineError, MemoryError) as error:
-            if len(live) == 1:
-                return [error]
-            return [self._logits(first_slot + index, [sequence])[0] for index, sequence in enumerate(live)]
-        return list(rows if len(rows) > 1 else rows.copy())  # the next run writes over the buffer
+            logger.warning("a batch of %d failed, trying one at a time: %s", len(fed), error)
+        rows: list[F32 | Exception] = []
+        for slot, one in enumerate(fed):
+            try:
+                rows.append(self._model.decode(slot, [one])[0].copy())  # the next run writes over the buffer
+            except (EngineError, MemoryError) as error:
+                rows.append(error)
+        return rows
 
     def _admit(self, ticket: int, request: Request) -> Step:
         """Prefill one request into the next free slot and choose its first token."""

@@ -103,7 +103,7 @@ def test_tokens_do_not_depend_on_slots_or_order(bundle: Bundle, engine: Engine, 
 
 
 def test_logits_of_a_batch_are_those_of_one(engine: Engine) -> None:
-    """Four rows of different lengths at once, and each alone: the token is what counts, and the rows all but equal."""
+    """Four rows of different lengths at once, in pairs to the last bit, and each alone."""
     model = engine.model
     lengths, deltas = [], []
     for slot, size in enumerate([(56, 56), (300, 100), (31, 250), (252, 196)]):
@@ -113,10 +113,12 @@ def test_logits_of_a_batch_are_those_of_one(engine: Engine) -> None:
         deltas.append(prompt.delta)
     tokens = [65, 66, 67, 68]
     positions = [length + delta for length, delta in zip(lengths, deltas, strict=True)]
-    together = model.decode(0, tokens, lengths, positions).copy()
+    fed = list(zip(tokens, lengths, positions, strict=True))
+    together = model.decode(0, fed).copy()
+    np.testing.assert_array_equal(model.decode(0, fed[:2]), together[:2])
+    np.testing.assert_array_equal(model.decode(2, fed[2:]), together[2:])
     for slot in range(4):
-        alone = model.decode(slot, tokens[slot : slot + 1], lengths[slot : slot + 1], positions[slot : slot + 1])
-        np.testing.assert_allclose(alone[0], together[slot], atol=1e-4)
+        np.testing.assert_allclose(model.decode(slot, fed[slot : slot + 1])[0], together[slot], atol=1e-4)
 
 
 def test_prefill_in_chunks_is_prefill_at_once(engine: Engine) -> None:
@@ -141,7 +143,7 @@ def test_decoding_is_prefilling_one_token_more(engine: Engine) -> None:
     said = [model.tokens.prompt("ab", image_tokens=0).before[-13 + index] for index in range(2)]
     for count, token in enumerate(said):
         past = prompt.tokens + count
-        stepped = model.decode(0, [token], [past], [past + prompt.delta])[0].copy()
+        stepped = model.decode(0, [(token, past, past + prompt.delta)])[0].copy()
     longer = model.prompt(text, seen)
     axes = np.concatenate([longer.axes, np.tile(prompt.tokens + prompt.delta + np.arange(2), (3, 1))], axis=1)
     rotary = text_rotary(axes, model.bundle.text)

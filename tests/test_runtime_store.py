@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 from bundles import TEXT
 
 from mineru_edge.runtime.embedding import Embedding
@@ -25,8 +26,28 @@ def test_views_are_the_store_itself() -> None:
 
 
 def test_its_size_is_what_the_plan_counts() -> None:
+    assert KVStore(TEXT, slots=4, capacity_tokens=10).nbytes == 4 * 10 * TEXT.kv_bytes_per_token(4)
+
+
+def test_an_odd_number_of_slots_has_an_idle_one_more() -> None:
     store = KVStore(TEXT, slots=3, capacity_tokens=10)
-    assert store.nbytes == 3 * 10 * TEXT.kv_bytes_per_token(4)
+    assert store.slots == 3
+    assert store.views(0, 0, 4)[0].shape[0] == 4
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc is Linux's")
+def test_only_what_is_written_takes_memory() -> None:
+    def anonymous_bytes() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+    before = anonymous_bytes()
+    store = KVStore(TEXT, slots=2, capacity_tokens=131072)
+    assert store.nbytes > 130_000_000
+    for layer in range(TEXT.layers):
+        for view in store.views(layer, 0, 2):
+            view[:, :, 0] = 1
+    assert anonymous_bytes() - before < 20_000_000
 
 
 def test_moving_a_slot_takes_its_valid_rows_alone() -> None:
