@@ -33,7 +33,7 @@ from .schemes import Precision
 
 PROMPT_TOKENS = 128  # more than the template and a prompt take beside the picture
 GOLDEN_PER_KIND = 1
-GOLDEN_IMAGE_BYTES = 40_000
+GOLDEN_IMAGE_BYTES = 100_000
 GOLDEN_TOKENS = 400
 
 Floats = NDArray[np.float32]
@@ -180,14 +180,21 @@ def _golden(asked: Sequence[_Asked], compared: Sequence[Compared]) -> tuple[Gold
             answer = each.answer
             if each.case.kind != kind or result.divergence or not answer.stopped or len(answer.ids) > GOLDEN_TOKENS:
                 continue
-            stream = io.BytesIO()
-            each.case.image.save(stream, "PNG", optimize=True)
-            if stream.tell() <= GOLDEN_IMAGE_BYTES:
-                image = base64.b64encode(stream.getvalue()).decode()
+            png = _png(each.case.image)
+            if len(png) <= GOLDEN_IMAGE_BYTES:
+                image = base64.b64encode(png).decode()
                 cap, margin = len(answer.ids) + 8, min(answer.margins)
                 found.append(Golden(kind, image, each.case.prompt, cap, answer.ids, margin))
         chosen += sorted(found, key=lambda golden: -golden.margin)[:GOLDEN_PER_KIND]
     return tuple(chosen)
+
+
+def _png(image: Image.Image) -> bytes:
+    """The picture as a PNG, in one channel when it has no colour: the same once it is RGB again."""
+    grey = image.convert("L")
+    stream = io.BytesIO()
+    (grey if grey.convert("RGB").tobytes() == image.tobytes() else image).save(stream, "PNG", optimize=True)
+    return stream.getvalue()
 
 
 def _precision(bundle: Bundle) -> Precision:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from mineru_edge.models import tensors
 from mineru_edge.models.bundle import DECODER_FILE, VISION_FILE, Bundle
 from mineru_edge.models.tensors import TensorSpec
 from mineru_edge.runtime.engine import Engine
+from mineru_edge.runtime.graphs import open_graphs
+from mineru_edge.runtime.kv import KVStore
 from mineru_edge.runtime.model import Model
 
 Floats = NDArray[np.float32]
@@ -42,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     export(checkpoint, folder / "fp32", precision="fp32")
     export(checkpoint, folder / "int8")
     export(checkpoint, folder / "block128", schemes=wide)
+    export(checkpoint, folder / "rows", schemes=dict.fromkeys(wide, "w8a8_token"))
     return folder
 
 
@@ -145,7 +148,7 @@ def test_weights_lie_page_aligned_and_apart_in_the_data_file(bundle: Bundle) -> 
 def test_int8_is_close_to_fp32(folder: Path) -> None:
     with opened(folder, "fp32") as exact:
         rows, logits = exact.model.see(PICTURE).rows, first_logits(exact.model)
-    for kind in ("int8", "block128"):
+    for kind in ("int8", "block128", "rows"):
         with opened(folder, kind) as engine:
             assert relative(engine.model.see(PICTURE).rows, rows) < 0.05
             assert relative(first_logits(engine.model), logits) < 0.08
@@ -166,52 +169,65 @@ def test_one_matrix_kept_exact_brings_the_result_closer(folder: Path, tmp_path: 
     assert errors[0] < (1e-6 if kind == "fp32" else 0.9 * errors[1])
 
 
-def test_prefill_in_chunks_changes_nothing(folder: Path, kind: str) -> None:
-    with opened(folder, kind) as engine:
-        model = engine.model
-        prompt, graph = model.prompt(PROMPT, model.see(PICTURE)), model._graphs.decoder
-        cos, sin = prompt.rotary
-        found = []
-        for chunk in (prompt.tokens, 16, 7, 1):
-            for start in range(0, prompt.tokens, chunk):
-                part = slice(start, start + chunk)
-                logits = graph.run(0, prompt.embeds[None, part], cos[None, part], sin[None, part], [start])
-            found.append(np.array(logits[0]))
-    for logits in found[1:]:
-        assert relative(logits, found[0]) < (1e-6 if kind == "fp32" else 2e-3)
-
-
-def steps(model: Model, slots: list[int], lengths: list[int], ids: list[int]) -> Floats:
-    """One decoding step of neighbouring slots, from prompts of these lengths that `fill` left there."""
-    return np.array(
-        model.decode(slots[0], [ids[s] for s in slots], [lengths[s] for s in slots], [lengths[s] for s in slots])
-    )
+Run = Callable[[list[int], int, int], Floats]
 
 
 @pytest.fixture
-def filled(folder: Path, kind: str) -> Iterator[tuple[Model, list[int]]]:
-    """Four slots that hold prompts of different length, and those lengths."""
-    with opened(folder, kind) as engine:
-        model, lengths = engine.model, []
-        for slot, width in enumerate((28, 56, 168, 112)):
-            prompt = model.prompt(PROMPT, model.see(PICTURE.resize((width, 84))))
-            for _ in model.prefill(prompt, slot):
-                pass
-            lengths.append(prompt.tokens)
-        yield model, lengths
+def decode(bundle: Bundle) -> Run:
+    """(slots, first token, tokens) -> logits [slots, vocab]: feeds each slot its own made-up rows, in one run."""
+    text = bundle.text
+    decoder = open_graphs(bundle, KVStore(text, slots=4, capacity_tokens=128), threads=1).decoder
+    random = np.random.default_rng(3)
+    embeds = random.standard_normal((4, 64, text.width), np.float32)
+    angles = random.uniform(-1, 1, (4, 64, text.rotary_width)).astype(np.float32)
+
+    def run(slots: list[int], first: int, tokens: int) -> Floats:
+        part = np.s_[slots[0] : slots[-1] + 1, first : first + tokens]
+        return np.array(
+            decoder.run(slots[0], embeds[part], np.cos(angles[part]), np.sin(angles[part]), [first] * len(slots))
+        )
+
+    return run
 
 
-def test_a_row_gives_the_same_alone_and_in_a_batch(filled: tuple[Model, list[int]], kind: str) -> None:
-    model, lengths = filled
-    ids = [65, 66, 67, 68]
-    together = steps(model, [0, 1, 2, 3], lengths, ids)
+def test_prefill_in_chunks_changes_nothing(decode: Run, kind: str) -> None:
+    whole = decode([0], 0, 60)
+    for chunk in (30, 7, 1):
+        for first in range(0, 60, chunk):
+            logits = decode([0], first, min(chunk, 60 - first))
+        assert relative(logits, whole) < (1e-5 if kind == "fp32" else 0.03)
+
+
+def test_a_row_gives_the_same_alone_and_in_a_batch(decode: Run, kind: str) -> None:
+    for slot in range(4):
+        decode([slot], 0, 40)
+    together = decode([0, 1, 2, 3], 40, 1)
+    assert len(np.unique(together[:, 0])) == 4
     for batch in ([0], [1], [2], [3], [0, 1], [2, 3], [0, 1, 2], [1, 2, 3]):
-        apart = steps(model, batch, lengths, ids)
+        apart = decode(batch, 40, 1)
         # The kernel for blocks of 128 takes two rows at a time and adds up a left-over one in another order.
         if EXACT_KERNELS and not (kind == "block128" and len(batch) % 2):
             np.testing.assert_array_equal(apart, together[batch])
         # A difference of 1e-7 can move an activation to the next 8-bit code: that is what the wider bound is for.
         assert relative(apart, together[batch]) < (1e-5 if kind == "fp32" else 0.03)
+
+
+def test_rows_of_different_length_share_a_batch(bundle: Bundle, kind: str) -> None:
+    text = bundle.text
+    decoder = open_graphs(bundle, KVStore(text, slots=2, capacity_tokens=64), threads=1).decoder
+    embeds = np.random.default_rng(4).standard_normal((2, 50, text.width), np.float32)
+    cos, sin = np.ones((2, 50, text.rotary_width), np.float32), np.zeros((2, 50, text.rotary_width), np.float32)
+    alone = []
+    for slot, length in enumerate((9, 41)):
+        row = np.s_[slot : slot + 1]
+        decoder.run(slot, embeds[row, :length], cos[row, :length], sin[row, :length], [0])
+        alone.append(
+            np.array(decoder.run(slot, embeds[row, length : length + 1], cos[row, :1], sin[row, :1], [length])[0])
+        )
+    step = np.stack([embeds[0, 9:10], embeds[1, 41:42]])
+    together = decoder.run(0, step, cos[:, :1], sin[:, :1], [9, 41])
+    for slot in range(2):
+        assert relative(together[slot], alone[slot]) < (1e-5 if kind == "fp32" else 0.03)
 
 
 @pytest.mark.parametrize("scheme", ["fp32", "w8a8_token", "nbits8_block128", "nbits8_block32"])

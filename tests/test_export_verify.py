@@ -134,6 +134,7 @@ def parity(*requests: Compared) -> Parity:
         ({"vision_error": float("nan")}, "vision_error"),
         ({"patches_difference": float("inf")}, "patches_difference is inf"),
         ({"edits": 1}, "token_error is 0.005"),
+        ({"divergence": SPLIT}, "divergence_margin is 0.25"),
         ({"divergence": SPLIT}, "equal_share is 0.5, at least 1 is allowed"),
         ({"boxes": (2, 3)}, "boxes_share is 0.5"),
         ({"positions_equal": False}, "1 requests have other positions"),
