@@ -34,9 +34,12 @@ class StoredTensor:
     bytes: int
 
     def read(self) -> NDArray[np.float32]:
-        """The values as f32 in the tensor's shape."""
+        """The values as f32 in the tensor's shape. CheckpointError when the file is not what its header said."""
         count = math.prod(self.shape)
-        raw = np.fromfile(self.file, dtype=_READ_AS[self.dtype], count=count, offset=self.offset)
+        try:
+            raw = np.fromfile(self.file, dtype=_READ_AS[self.dtype], count=count, offset=self.offset)
+        except OSError as error:
+            raise _unreadable(self.file, error) from error
         if raw.size != count:
             raise CheckpointError(f"{self.file} ends before byte {self.offset + self.bytes}", hint=_COPY)
         if self.dtype == "BF16":  # the upper half of an f32
@@ -48,12 +51,15 @@ class StoredTensor:
 
 def read_header(file: Path) -> dict[str, StoredTensor]:
     """Every tensor of one file, by name. CheckpointError when the file is damaged or holds a dtype we cannot read."""
-    size = file.stat().st_size
-    with file.open("rb") as stream:
-        length = int.from_bytes(stream.read(8), "little")
-        if not 2 <= length <= min(size - 8, _HEADER_LIMIT_BYTES):
-            raise CheckpointError(f"{file} is not a safetensors file: header of {length} in {size} bytes", hint=_COPY)
-        head = stream.read(length)
+    try:
+        size = file.stat().st_size
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            head = stream.read(length) if 2 <= length <= min(size - 8, _HEADER_LIMIT_BYTES) else None
+    except OSError as error:
+        raise _unreadable(file, error) from error
+    if head is None:
+        raise CheckpointError(f"{file} is not a safetensors file: header of {length} in {size} bytes", hint=_COPY)
     try:
         entries = json.loads(head)
         entries.pop("__metadata__", None)
@@ -72,6 +78,12 @@ def read_header(file: Path) -> dict[str, StoredTensor]:
                 f"{file} has {size} bytes, but {name} ends at byte {tensor.offset + tensor.bytes}", hint=_COPY
             )
     return tensors
+
+
+def _unreadable(file: Path, error: OSError) -> CheckpointError:
+    return CheckpointError(
+        f"{file} cannot be read: {error.strerror or error}", hint="check the file and its permissions"
+    )
 
 
 def _stored(file: Path, base: int, *, dtype: str, shape: list[int], data_offsets: list[int]) -> StoredTensor:

@@ -121,6 +121,17 @@ def test_a_checkpoint_that_breaks_while_it_is_read_leaves_nothing(checkpoint: Pa
     assert list((tmp_path / "out").iterdir()) == []
 
 
+def test_a_checkpoint_that_vanishes_is_not_called_a_full_disk(checkpoint: Path, tmp_path: Path) -> None:
+    shutil.copytree(checkpoint, tmp_path / "checkpoint")
+    with pytest.raises(CheckpointError, match="cannot be read"):
+        export(
+            tmp_path / "checkpoint",
+            tmp_path / "b",
+            progress=lambda *_: (tmp_path / "checkpoint" / "model.safetensors").unlink(missing_ok=True),
+        )
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
 def test_too_little_space_is_said_before_anything_is_written(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
