@@ -27,6 +27,7 @@ class Helpers(nn.Module):
     def __init__(self, c: Config) -> None:
         super().__init__()
         self.ctc = nn.Linear(c.vision_width, FRAMES_PER_COLUMN * 257)
+        self.merged_ctc = nn.Linear(c.width, 2 * FRAMES_PER_COLUMN * 257)
         self.types = nn.Linear(c.vision_width, len(TYPES))
         self.boxes = nn.Linear(c.vision_width, 4)
 
@@ -68,6 +69,14 @@ def attention_loss(pair: tuple[Tensor, Tensor], head: int, batch: dict[str, Tens
     return -(torch.log(mass + 1e-5) * wanted).sum() / wanted.sum().clamp(min=1)
 
 
+def reading_loss(scores: Tensor, b: Batch) -> Tensor:
+    """CTC over [runs, patches, frames per patch x 257]; class 256 is the blank."""
+    frames = scores.unflatten(-1, (FRAMES_PER_COLUMN, 257)).flatten(1, 2).log_softmax(-1).transpose(0, 1)
+    lengths = torch.from_numpy(b.run_length) * FRAMES_PER_COLUMN
+    targets = torch.from_numpy(b.run_target), torch.from_numpy(b.run_target_length)
+    return F.ctc_loss(frames, targets[0], lengths, targets[1], blank=256, zero_infinity=True)
+
+
 def losses(model: TinyQwen2VL, helpers: Helpers, b: Batch) -> dict[str, Tensor]:
     """The named losses and ``correct``, the share of answer tokens predicted right."""
     t = {
@@ -92,18 +101,11 @@ def losses(model: TinyQwen2VL, helpers: Helpers, b: Batch) -> dict[str, Tensor]:
     if bool((t["cells"] >= 0).any()):
         out["look"] = torch.stack([attention_loss(pairs[layer], head, t) for layer, head in GUIDED]).mean()
     if len(b.run_index):
-        picked = rows.flatten(0, 1).float()[torch.from_numpy(b.run_index)]
-        frames = (
-            helpers.ctc(picked).unflatten(-1, (FRAMES_PER_COLUMN, 257)).flatten(1, 2).log_softmax(-1).transpose(0, 1)
-        )
-        out["ctc"] = F.ctc_loss(
-            frames,
-            torch.from_numpy(b.run_target),
-            torch.from_numpy(b.run_length) * FRAMES_PER_COLUMN,
-            torch.from_numpy(b.run_target_length),
-            blank=256,
-            zero_infinity=True,
-        )
+        index = torch.from_numpy(b.run_index)
+        out["ctc"] = reading_loss(helpers.ctc(rows.flatten(0, 1).float()[index]), b)
+        halves = helpers.merged_ctc(merged.flatten(0, 1).float()[index // 4]).unflatten(-1, (2, -1))
+        right = (index % 2).bool()[..., None]  # in merge order, odd patches are the right half of their cell
+        out["merged_ctc"] = reading_loss(torch.where(right, halves[..., 1, :], halves[..., 0, :]), b)
     if b.types is not None:
         types, boxes = torch.from_numpy(b.types), torch.from_numpy(b.boxes)
         rows = rows.float()
@@ -115,7 +117,7 @@ def losses(model: TinyQwen2VL, helpers: Helpers, b: Batch) -> dict[str, Tensor]:
     return out
 
 
-WEIGHTS = {"token": 1.0, "look": 0.3, "ctc": 0.5, "type": 0.3, "box": 5.0}
+WEIGHTS = {"token": 1.0, "look": 0.3, "ctc": 0.3, "merged_ctc": 0.5, "type": 0.3, "box": 5.0}
 
 
 def total(parts: dict[str, Tensor]) -> Tensor:
