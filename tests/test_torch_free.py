@@ -6,6 +6,7 @@ unnoticed here and be missed on the device.
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,8 @@ def no_network(event, arguments):
 
 sys.addaudithook(no_network)
 """
+WORDS = {"coffee", "machine", "manual", "bottle", "water", "green", "button", "price", "evening"}
+"""Some that stand on the sample page; a demonstration model may misread two."""
 PARSE = """
 from mineru_edge.cli import main
 sys.exit(main())
@@ -39,7 +42,8 @@ def python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 def test_a_page_becomes_markdown(sample_pdf: Path) -> None:
     run = python(PARSE, "parse", str(sample_pdf))
     assert run.returncode == 0, run.stderr
-    assert len(run.stdout.split()) > 10
+    found = set(re.findall(r"[a-z]+", run.stdout.lower()))
+    assert len(WORDS - found) <= 2, run.stdout
 
 
 @pytest.mark.parametrize("name", [*FORBIDDEN, "torch.nn", "onnx.helper"])
