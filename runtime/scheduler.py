@@ -34,6 +34,7 @@ class Scheduler:
         self._waiting: deque[tuple[int, Request]] = deque()
         self._live: list[Sequence] = []
         self._cancelled: set[int] = set()
+        self._entering: int | None = None  # the ticket that is being prefilled
         self._tickets = 0
 
     @property
@@ -52,13 +53,17 @@ class Scheduler:
     def cancel(self, ticket: int | None = None) -> None:
         """End one request, or all, at the next step or prefill chunk. Any thread may call it; unknown tickets pass."""
         known = [number for number, _ in tuple(self._waiting)] + [sequence.ticket for sequence in tuple(self._live)]
+        if self._entering is not None:
+            known.append(self._entering)
         self._cancelled.update(known if ticket is None else [ticket])
 
     def step(self) -> list[Step]:
         """Withdraw what was cancelled, fill free slots, decode one token for every live slot."""
         steps = self._withdraw()
         while self._waiting and len(self._live) < self._kv.slots:
+            self._entering = self._waiting[0][0]
             steps.append(self._admit(*self._waiting.popleft()))
+            self._entering = None
         if self._live:
             steps.extend(self._decode())
         return steps
@@ -118,8 +123,8 @@ class Scheduler:
         return step
 
     def _prefill(self, sequence: Sequence, request: Request, slot: int, started: float) -> Step:
-        seen = None if request.image is None else self._model.see(request.image)
-        prompt = self._model.prompt(request.prompt, seen)
+        # In one expression, so that the patches are let go before the prefill.
+        prompt = self._model.prompt(request.prompt, self._model.see(request.image) if request.image else None)
         sequence.prompt_tokens, sequence.patches, sequence.delta = prompt.tokens, prompt.patches, prompt.delta
         encoded = self._clock()
         sequence.vision_s = encoded - started

@@ -286,9 +286,10 @@ def test_cancel_all(bundle: Bundle) -> None:
     assert results(drain(found.scheduler))[again].finish_reason is FinishReason.length
 
 
-def test_cancel_stops_a_long_prefill(bundle: Bundle) -> None:
+@pytest.mark.parametrize("every", [False, True])
+def test_cancel_stops_a_long_prefill(bundle: Bundle, every: bool) -> None:
     def rule(held: list[int]) -> int:
-        found.scheduler.cancel(ticket)
+        found.scheduler.cancel(None if every else ticket)
         return 65
 
     found = rig(bundle, rule)
