@@ -21,6 +21,9 @@ from .samples import FRAMES_PER_COLUMN, PENALTIES, TYPES
 MEAN = torch.tensor((0.48145466, 0.4578275, 0.40821073))
 STD = torch.tensor((0.26862954, 0.26130258, 0.27577711))
 GUIDED = ((1, 0), (2, 1))  # decoder layer, head
+DIGITS_AFTER = 1  # decoder layer
+PLACES = 24  # rows and columns told apart
+NEAR = 0.12  # of the page: edges that a patch is asked about
 
 
 class Helpers(nn.Module):
@@ -30,6 +33,8 @@ class Helpers(nn.Module):
         self.merged_ctc = nn.Linear(c.width, 2 * FRAMES_PER_COLUMN * 257)
         self.types = nn.Linear(c.vision_width, len(TYPES))
         self.boxes = nn.Linear(c.vision_width, 4)
+        self.places = nn.Linear(c.width, 2 * PLACES)
+        self.digits = nn.Linear(c.width, 2 * 12 * 10)
 
 
 def pixels(grey: Tensor) -> Tensor:
@@ -69,6 +74,13 @@ def attention_loss(pair: tuple[Tensor, Tensor], head: int, batch: dict[str, Tens
     return -(torch.log(mass + 1e-5) * wanted).sum() / wanted.sum().clamp(min=1)
 
 
+def place_loss(scores: Tensor, cell_of: Tensor) -> Tensor:
+    """Each picture position names its merged row and column, which it can only know from M-RoPE."""
+    known = (cell_of[..., 0] >= 0) & (cell_of[..., 0] < PLACES) & (cell_of[..., 1] < PLACES)
+    row, col = scores[known].float().chunk(2, -1)
+    return F.cross_entropy(row, cell_of[known][:, 0].long()) + F.cross_entropy(col, cell_of[known][:, 1].long())
+
+
 def reading_loss(scores: Tensor, b: Batch) -> Tensor:
     """CTC over [runs, patches, frames per patch x 257]; class 256 is the blank."""
     frames = scores.unflatten(-1, (FRAMES_PER_COLUMN, 257)).flatten(1, 2).log_softmax(-1).transpose(0, 1)
@@ -92,7 +104,7 @@ def losses(model: TinyQwen2VL, helpers: Helpers, b: Batch) -> dict[str, Tensor]:
             1, t["image_index"].clamp(min=0)[..., None].expand(-1, -1, embeds.shape[-1])
         )
         embeds = torch.where(picture[..., None], placed, embeds)
-        hidden, pairs = model(embeds, t["positions"])
+        hidden, pairs, states = model(embeds, t["positions"])
         hidden = hidden.gather(1, t["take"][..., None].expand(-1, -1, hidden.shape[-1]))
     presence, frequency = PENALTIES.get(b.task, (1.0, 0.05))
     out["token"], out["correct"] = token_loss(
@@ -100,6 +112,7 @@ def losses(model: TinyQwen2VL, helpers: Helpers, b: Batch) -> dict[str, Tensor]:
     )
     if bool((t["cells"] >= 0).any()):
         out["look"] = torch.stack([attention_loss(pairs[layer], head, t) for layer, head in GUIDED]).mean()
+    out["place"] = place_loss(helpers.places(states[0]), t["cell_of"])
     if len(b.run_index):
         index = torch.from_numpy(b.run_index)
         out["ctc"] = reading_loss(helpers.ctc(rows.flatten(0, 1).float()[index]), b)
@@ -107,17 +120,49 @@ def losses(model: TinyQwen2VL, helpers: Helpers, b: Batch) -> dict[str, Tensor]:
         right = (index % 2).bool()[..., None]  # in merge order, odd patches are the right half of their cell
         out["merged_ctc"] = reading_loss(torch.where(right, halves[..., 1, :], halves[..., 0, :]), b)
     if b.types is not None:
-        types, boxes = torch.from_numpy(b.types), torch.from_numpy(b.boxes)
-        rows = rows.float()
-        out["type"] = F.cross_entropy(helpers.types(rows).flatten(0, 1), types.flatten())
-        inside = (types > 0)[..., None]
-        out["box"] = (F.smooth_l1_loss(helpers.boxes(rows), boxes, beta=0.01, reduction="none") * inside).sum() / (
-            4 * inside.sum()
-        )
+        out |= layout_losses(helpers, rows.float(), states[DIGITS_AFTER], torch.from_numpy(b.types), t, b)
     return out
 
 
-WEIGHTS = {"token": 1.0, "look": 0.3, "ctc": 0.3, "merged_ctc": 0.5, "type": 0.3, "box": 5.0}
+def layout_losses(
+    helpers: Helpers, rows: Tensor, state: Tensor, types: Tensor, t: dict[str, Tensor], b: Batch
+) -> dict[str, Tensor]:
+    """Each patch tells its block's type and how far off the block's edges are; each merged cell, inside the decoder,
+    spells the boxes of the blocks in its upper and its lower half. The first needs no absolute position, which vision
+    does not have; the second turns it into one, with the positions that the decoder has."""
+    boxes = torch.from_numpy(b.boxes)
+    inside = types > 0
+    rows_cols = t["grid"].amax(1, keepdim=True) + 1
+    centre = ((t["grid"] + 0.5) / rows_cols).flip(-1).repeat(1, 1, 2)
+    near = inside[..., None] & ((boxes - centre).abs() < NEAR)
+    off = F.smooth_l1_loss(helpers.boxes(rows), boxes - centre, beta=0.01, reduction="none")
+    merged_count = types.shape[1] // 4
+    start = int((t["image_index"][0] == 0).nonzero())
+    spelt = helpers.digits(state[:, start : start + merged_count].float()).unflatten(-1, (2, 4, 3, 10))
+    # merge order: patches 0 and 1 of a cell are its upper half, and either may be the one inside a block
+    halves, used = boxes.unflatten(1, (merged_count, 2, 2)), inside.unflatten(1, (merged_count, 2, 2))
+    close = near.unflatten(1, (merged_count, 2, 2))
+    first = used[..., 0, None]
+    value = (torch.where(first, halves[..., 0, :], halves[..., 1, :]) * 1000).round().long()
+    digits = torch.stack((value // 100, value // 10 % 10, value % 10), -1)
+    known = torch.where(first, close[..., 0, :], close[..., 1, :])
+    return {
+        "type": F.cross_entropy(helpers.types(rows).flatten(0, 1), types.flatten()),
+        "box": (off * near).sum() / near.sum(),
+        "digits": F.cross_entropy(spelt[known].flatten(0, 1), digits[known].flatten()),
+    }
+
+
+WEIGHTS = {
+    "token": 1.0,
+    "look": 0.3,
+    "ctc": 0.3,
+    "merged_ctc": 0.5,
+    "type": 0.3,
+    "box": 5.0,
+    "digits": 1.0,
+    "place": 0.2,
+}
 
 
 def total(parts: dict[str, Tensor]) -> Tensor:

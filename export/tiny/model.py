@@ -28,7 +28,7 @@ class Config:
     kv_heads: int = 2
     mlp_width: int = 384
     vocab: int = 296
-    rope_theta: float = 100.0
+    rope_theta: float = 20.0  # a dozen cells must differ on every axis
     mrope_sections: tuple[int, int, int] = (4, 6, 6)
 
     @property
@@ -173,12 +173,14 @@ class TinyQwen2VL(nn.Module):
         angle = positions.float()[:, axis].transpose(1, 2) * inv
         return angle.cos()[:, None], angle.sin()[:, None]
 
-    def forward(self, embeds: Tensor, positions: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    def forward(self, embeds: Tensor, positions: Tensor) -> tuple[Tensor, list[tuple[Tensor, Tensor]], list[Tensor]]:
+        """embeds [B, S, width], positions i64 [B, 3, S] -> output, and each layer's queries and keys, and output."""
         cos, sin = self.mrope(positions)
         at = torch.arange(embeds.shape[1])
         bias = torch.where(at[None] > at[:, None], -30000.0, 0.0).to(torch.bfloat16)
-        x, pairs = embeds, []
+        x, pairs, states = embeds, [], []
         for layer in self.model["layers"]:
             x, q, k = layer(x, cos, sin, bias)
             pairs.append((q, k))
-        return self.model["norm"](x), pairs
+            states.append(x)
+        return self.model["norm"](x), pairs, states

@@ -26,6 +26,7 @@ LAYOUT_PX = (280, 392)
 UNIT, PATCH = 28, 14
 MIN_PIXELS, MAX_PIXELS = 4 * UNIT * UNIT, 1280 * UNIT * UNIT
 FRAMES_PER_COLUMN = 3
+INSIDE = (18, 20)  # thousandths from a truth box's corner to its first ink
 TYPES = ("none", "text", "title", "table", "equation", "header", "footer", "page_number")
 PROMPTS = {"layout": "\nLayout Detection:", "table": "\nTable Recognition:", "equation": "\nFormula Recognition:"}
 PENALTIES = {"layout": (0.0, 0.0), "table": (1.0, 0.005)}  # presence, frequency; everything else (1.0, 0.05)
@@ -151,6 +152,11 @@ def line_sample(rng: random.Random, tokens: int) -> Sample:
     return content_sample(pages.scan(image, rng).convert("L"), block, rng)
 
 
+def cell_at(x: int, y: int, rows: int, cols: int) -> tuple[int, int]:
+    """Merged row and column of a point in thousandths of the page."""
+    return min(rows - 1, max(0, y * rows // 1000)), min(cols - 1, max(0, x * cols // 1000))
+
+
 def layout_sample(page: pages.TruthPage, grey: Image.Image) -> Sample:
     image = grey.resize(LAYOUT_PX, Image.Resampling.BICUBIC)
     rows, cols = LAYOUT_PX[1] // UNIT, LAYOUT_PX[0] // UNIT
@@ -160,13 +166,22 @@ def layout_sample(page: pages.TruthPage, grey: Image.Image) -> Sample:
     best = np.zeros((2 * rows, 2 * cols), np.float32)
     for n, b in enumerate(page.blocks):
         x0, y0, x1, y1 = b.bbox
-        rect = (
-            y0 * rows // 1000,
-            min(rows - 1, (y1 - 1) * rows // 1000),
-            x0 * cols // 1000,
-            min(cols - 1, (x1 - 1) * cols // 1000),
+        whole = (*cell_at(x0, y0, rows, cols), *cell_at(x1 - 1, y1 - 1, rows, cols))
+        first, last = (
+            cell_at(x0 + INSIDE[0], y0 + INSIDE[1], rows, cols),
+            cell_at(x1 - INSIDE[0], y1 - INSIDE[1], rows, cols),
         )
-        pieces.append((("\n" if n else "") + pages.layout_line(b), rect))
+        line = pages.layout_line(b)
+        start, end = line.index(">") + 1, line.index("<|box_end|>")
+        pieces += [
+            (("\n" if n else "") + line[:start], (whole[0], whole[2], whole[1], whole[3])),
+            (
+                line[start : start + 8],
+                (first[0], first[0], first[1], first[1]),
+            ),  # left and top stand where a block begins
+            (line[start + 8 : end], (last[0], last[0], last[1], last[1])),
+            (line[end:], (whole[0], whole[2], whole[1], whole[3])),
+        ]
         if b.type == "list":
             continue
         left, right = np.arange(2 * cols) * 500 / cols, np.arange(1, 2 * cols + 1) * 500 / cols
