@@ -41,7 +41,7 @@ def test_the_files_it_points_to_exist(text: str, root: Path) -> None:
         if match := re.match(r" {4}(\w+/) ", line):
             folder = match[1]
         for name in re.findall(r"(?<![\w/])(\w+(?:\.py|\.md|/))", line):
-            assert name == folder or (root / folder / name).exists() or (root / name).exists(), f"{folder}{name}"
+            assert name == folder or any((root / folder).rglob(name.rstrip("/"))), f"{folder}{name}"
 
 
 def test_no_gap_is_left_open(text: str) -> None:
