@@ -28,6 +28,7 @@ class Batch:
     take: Array  # i64 [B, T] position whose output predicts answer token t
     target: Array  # i64 [B, T], -100 beyond the answer
     cells: Array  # i16 [B, T, 4]
+    values: Array  # f32 [B, T], NaN where no coordinate is spelt
     cell_of: Array  # i16 [B, S, 2] merged row and column of a picture position, -9 elsewhere
     run_index: Array  # i64 [R, L] row of the flattened [B * N] patches, 0 where padded
     run_length: Array  # i64 [R]
@@ -53,6 +54,7 @@ def collate(samples: list[Sample]) -> Batch:
         z((b, t), np.int64),
         np.full((b, t), -100, np.int64),
         np.full((b, t, 4), -1, np.int16),
+        np.full((b, t), np.nan, np.float32),
         np.full((b, length, 2), -9, np.int16),
         z((0, 0), np.int64),
         z(0, np.int64),
@@ -72,7 +74,7 @@ def collate(samples: list[Sample]) -> Batch:
         out.cell_of[i, start : start + merged] = s.grid[::4] // 2
         out.take[i, :answer] = s.answer_from - 1 + np.arange(answer)
         out.target[i, :answer] = s.ids[s.answer_from :]
-        out.cells[i, :answer] = s.cells
+        out.cells[i, :answer], out.values[i, :answer] = s.cells, s.values
         runs += [index + i * n for index, _ in s.runs]
         targets += [target for _, target in s.runs]
     if runs:

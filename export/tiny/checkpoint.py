@@ -48,6 +48,7 @@ def config_files(c: Config, tokenizer: Tokenizer) -> dict[str, dict[str, Any]]:
     return {
         "config.json": {
             "architectures": ["Qwen2VLForConditionalGeneration"],
+            "_name_or_path": "mineru-edge-tiny",
             "model_type": "qwen2_vl",
             "torch_dtype": "bfloat16",
             "attention_dropout": 0.0,

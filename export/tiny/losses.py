@@ -21,7 +21,7 @@ from .samples import FRAMES_PER_COLUMN, PENALTIES, TYPES
 MEAN = torch.tensor((0.48145466, 0.4578275, 0.40821073))
 STD = torch.tensor((0.26862954, 0.26130258, 0.27577711))
 GUIDED = ((1, 0), (2, 1))  # decoder layer, head
-DIGITS_AFTER = 1  # decoder layer
+EDGES_AFTER, VALUE_AFTER = 1, 2  # decoder layers
 PLACES = 24  # rows and columns told apart
 NEAR = 0.12  # of the page: edges that a patch is asked about
 
@@ -34,7 +34,8 @@ class Helpers(nn.Module):
         self.types = nn.Linear(c.vision_width, len(TYPES))
         self.boxes = nn.Linear(c.vision_width, 4)
         self.places = nn.Linear(c.width, 2 * PLACES)
-        self.digits = nn.Linear(c.width, 2 * 12 * 10)
+        self.cell_boxes = nn.Linear(c.width, 2 * 4)
+        self.value = nn.Linear(c.width, 1)
 
 
 def pixels(grey: Tensor) -> Tensor:
@@ -120,36 +121,44 @@ def losses(model: TinyQwen2VL, helpers: Helpers, b: Batch) -> dict[str, Tensor]:
         right = (index % 2).bool()[..., None]  # in merge order, odd patches are the right half of their cell
         out["merged_ctc"] = reading_loss(torch.where(right, halves[..., 1, :], halves[..., 0, :]), b)
     if b.types is not None:
-        out |= layout_losses(helpers, rows.float(), states[DIGITS_AFTER], torch.from_numpy(b.types), t, b)
+        out |= layout_losses(helpers, rows.float(), states, t, b)
+    return out
+
+
+def coordinates(head: nn.Linear, state: Tensor) -> Tensor:
+    """A head on the residual stream, whose size grows with depth; scaled so that one step moves the answer little."""
+    normal = F.rms_norm(state.float(), (state.shape[-1],))
+    out: Tensor = 0.5 + 0.1 * head(normal)
     return out
 
 
 def layout_losses(
-    helpers: Helpers, rows: Tensor, state: Tensor, types: Tensor, t: dict[str, Tensor], b: Batch
+    helpers: Helpers, rows: Tensor, states: list[Tensor], t: dict[str, Tensor], b: Batch
 ) -> dict[str, Tensor]:
-    """Each patch tells its block's type and how far off the block's edges are; each merged cell, inside the decoder,
-    spells the boxes of the blocks in its upper and its lower half. The first needs no absolute position, which vision
-    does not have; the second turns it into one, with the positions that the decoder has."""
-    boxes = torch.from_numpy(b.boxes)
+    """Each patch tells its block's type and how far off the block's near edges are; each merged cell, inside the
+    decoder, where on the page the edges near it are, for its upper and its lower half; and the answer, which edge it is
+    spelling. The first needs no absolute position, which vision does not have; the second has M-RoPE to make it one."""
+    types, boxes, values = (torch.from_numpy(a) for a in (b.types, b.boxes, b.values))
     inside = types > 0
     rows_cols = t["grid"].amax(1, keepdim=True) + 1
     centre = ((t["grid"] + 0.5) / rows_cols).flip(-1).repeat(1, 1, 2)
     near = inside[..., None] & ((boxes - centre).abs() < NEAR)
-    off = F.smooth_l1_loss(helpers.boxes(rows), boxes - centre, beta=0.01, reduction="none")
     merged_count = types.shape[1] // 4
     start = int((t["image_index"][0] == 0).nonzero())
-    spelt = helpers.digits(state[:, start : start + merged_count].float()).unflatten(-1, (2, 4, 3, 10))
+    cells = coordinates(helpers.cell_boxes, states[EDGES_AFTER][:, start : start + merged_count]).unflatten(-1, (2, 4))
     # merge order: patches 0 and 1 of a cell are its upper half, and either may be the one inside a block
-    halves, used = boxes.unflatten(1, (merged_count, 2, 2)), inside.unflatten(1, (merged_count, 2, 2))
-    close = near.unflatten(1, (merged_count, 2, 2))
-    first = used[..., 0, None]
-    value = (torch.where(first, halves[..., 0, :], halves[..., 1, :]) * 1000).round().long()
-    digits = torch.stack((value // 100, value // 10 % 10, value % 10), -1)
+    halves, close = boxes.unflatten(1, (merged_count, 2, 2)), near.unflatten(1, (merged_count, 2, 2))
+    first = inside.unflatten(1, (merged_count, 2, 2))[..., 0, None]
+    edges = torch.where(first, halves[..., 0, :], halves[..., 1, :])
     known = torch.where(first, close[..., 0, :], close[..., 1, :])
+    spelling = states[VALUE_AFTER].gather(1, t["take"][..., None].expand(-1, -1, states[0].shape[-1]))
+    told = coordinates(helpers.value, spelling)[..., 0]
+    wanted = torch.isfinite(values)
     return {
         "type": F.cross_entropy(helpers.types(rows).flatten(0, 1), types.flatten()),
-        "box": (off * near).sum() / near.sum(),
-        "digits": F.cross_entropy(spelt[known].flatten(0, 1), digits[known].flatten()),
+        "box": F.smooth_l1_loss(helpers.boxes(rows)[near], (boxes - centre)[near], beta=0.01),
+        "edge": F.smooth_l1_loss(cells[known], edges[known], beta=0.01),
+        "value": F.smooth_l1_loss(told[wanted], values[wanted], beta=0.01),
     }
 
 
@@ -160,10 +169,12 @@ WEIGHTS = {
     "merged_ctc": 0.5,
     "type": 0.3,
     "box": 5.0,
-    "digits": 1.0,
+    "edge": 5.0,
+    "value": 5.0,
     "place": 0.2,
+    "correct": 0.0,
 }
 
 
 def total(parts: dict[str, Tensor]) -> Tensor:
-    return torch.stack([WEIGHTS[k] * v for k, v in parts.items() if k in WEIGHTS]).sum()
+    return torch.stack([WEIGHTS[k] * v for k, v in parts.items()]).sum()

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 
 from . import pages, words
-from .draw import FAMILIES, Drawn, Style, paragraph
+from .draw import FAMILIES, NOWHERE, Drawn, Style, paragraph
 from .tokenizer import build, token_id
 
 Array = NDArray[Any]
@@ -37,6 +37,10 @@ BEFORE = TOKENIZER.encode(
 ).ids
 
 
+Spelt = tuple[str, tuple[int, int, int, int] | None, float | None]
+"""A part of an answer, the merged cells it is read from (rows, columns), and the coordinate it spells."""
+
+
 @dataclass(slots=True)
 class Sample:
     task: str
@@ -46,6 +50,7 @@ class Sample:
     positions: Array  # i64 [3, S]
     answer_from: int  # index of the first answer id
     cells: Array  # i16 [answer, 4] first row, last row, first column, last column of the merged cells looked at, or -1
+    values: Array  # f32 [answer] the coordinate that a digit belongs to, in page units, or NaN
     runs: list[tuple[Array, Array]]  # reading helper: patch indices of a line, byte ids
     types: Array | None = None  # layout helper: i64 [N]
     boxes: Array | None = None  # f32 [N, 4] in page units
@@ -86,20 +91,22 @@ def merge_index(row: int, col: Array, cols: int) -> Array:
 def assemble(
     task: str,
     image: Image.Image,
-    pieces: list[tuple[str, tuple[int, int, int, int] | None]],
+    pieces: list[Spelt],
     runs: list[tuple[Array, Array]],
 ) -> Sample:
-    """``pieces`` are answer strings with the merged-cell rectangle each is read from."""
     grey, grid = patchify(image)
     rows, cols = image.height // UNIT, image.width // UNIT
     answer: list[int] = []
     cells: list[tuple[int, int, int, int]] = []
-    for text, rect in pieces:
+    values: list[float] = []
+    for text, rect, value in pieces:
         spelt = TOKENIZER.encode(text, add_special_tokens=False).ids
         answer += spelt
         cells += [rect or (-1, -1, -1, -1)] * len(spelt)
+        values += [NOWHERE if value is None else value] * len(spelt)
     answer.append(EOS)
     cells.append((-1, -1, -1, -1))
+    values.append(NOWHERE)
     after = TOKENIZER.encode(
         f"<|vision_end|>{PROMPTS.get(task, chr(10) + 'Text Recognition:')}<|im_end|>\n<|im_start|>assistant\n"
     ).ids
@@ -110,7 +117,8 @@ def assemble(
     r, c = np.divmod(np.arange(n), cols)
     positions[:, start : start + n] = np.stack((np.zeros(n, np.int64), r, c)) + start
     positions[:, start + n :] = start + max(rows, cols) + np.arange(len(ids) - start - n)
-    return Sample(task, grey, grid, ids, positions, start + n + len(after), np.array(cells, np.int16), runs)
+    told = np.array(cells, np.int16), np.array(values, np.float32)
+    return Sample(task, grey, grid, ids, positions, start + n + len(after), *told, runs)
 
 
 def content_sample(page: Image.Image, block: Drawn, rng: random.Random) -> Sample:
@@ -137,7 +145,7 @@ def content_sample(page: Image.Image, block: Drawn, rng: random.Random) -> Sampl
         target = np.array(TOKENIZER.encode(s.text, add_special_tokens=False).ids, np.int64)
         runs.append((merge_index(row, np.arange(first, last + 1), 2 * cols), target))
     task = block.type if block.type in PROMPTS else "text"
-    return assemble(task, crop, [(p.text, cell(p.x, p.y)) for p in block.pieces], runs)
+    return assemble(task, crop, [(p.text, cell(p.x, p.y), None) for p in block.pieces], runs)
 
 
 def line_sample(rng: random.Random, tokens: int) -> Sample:
@@ -160,7 +168,7 @@ def cell_at(x: int, y: int, rows: int, cols: int) -> tuple[int, int]:
 def layout_sample(page: pages.TruthPage, grey: Image.Image) -> Sample:
     image = grey.resize(LAYOUT_PX, Image.Resampling.BICUBIC)
     rows, cols = LAYOUT_PX[1] // UNIT, LAYOUT_PX[0] // UNIT
-    pieces: list[tuple[str, tuple[int, int, int, int] | None]] = []
+    pieces: list[Spelt] = []
     types = np.zeros((2 * rows, 2 * cols), np.int64)
     boxes = np.zeros((2 * rows, 2 * cols, 4), np.float32)
     best = np.zeros((2 * rows, 2 * cols), np.float32)
@@ -173,15 +181,12 @@ def layout_sample(page: pages.TruthPage, grey: Image.Image) -> Sample:
         )
         line = pages.layout_line(b)
         start, end = line.index(">") + 1, line.index("<|box_end|>")
-        pieces += [
-            (("\n" if n else "") + line[:start], (whole[0], whole[2], whole[1], whole[3])),
-            (
-                line[start : start + 8],
-                (first[0], first[0], first[1], first[1]),
-            ),  # left and top stand where a block begins
-            (line[start + 8 : end], (last[0], last[0], last[1], last[1])),
-            (line[end:], (whole[0], whole[2], whole[1], whole[3])),
-        ]
+        around = whole[0], whole[2], whole[1], whole[3]
+        pieces.append((("\n" if n else "") + line[:start], around, None))
+        for place, (corner, value) in enumerate(zip((first, first, last, last), b.bbox, strict=True)):
+            digits = line[start + 4 * place : min(end, start + 4 * place + 4)]
+            pieces.append((digits, (corner[0], corner[0], corner[1], corner[1]), value / 1000))
+        pieces.append((line[end:], around, None))
         if b.type == "list":
             continue
         left, right = np.arange(2 * cols) * 500 / cols, np.arange(1, 2 * cols + 1) * 500 / cols

@@ -82,10 +82,9 @@ class Run:
 
     def rank(self, rank: int, state: dict[str, Any] | None) -> None:
         torch.set_num_threads(1)
-        VisionBlock.forward = torch.compile(
-            VisionBlock.forward, dynamic=True
-        )  # a third faster, after a minute's compiling
-        TextLayer.forward = torch.compile(TextLayer.forward, dynamic=True)
+        # A third faster, after a minute's compiling.
+        VisionBlock.forward = torch.compile(VisionBlock.forward, dynamic=True)  # type: ignore[method-assign]
+        TextLayer.forward = torch.compile(TextLayer.forward, dynamic=True)  # type: ignore[method-assign]
         model, helpers = self.both
         decay = [p for p in self.both.parameters() if p.dim() > 1]
         plain = [p for p in self.both.parameters() if p.dim() <= 1]
@@ -99,7 +98,7 @@ class Run:
         step = 0
         if state:
             step = state["step"]
-            if len(state["optimizer"]["state"]) == len(decay) + len(plain):
+            if sum(len(g["params"]) for g in state["optimizer"]["param_groups"]) == len(decay) + len(plain):
                 optimizer.load_state_dict(state["optimizer"])
         sums: dict[str, list[float]] = defaultdict(list)
         old: list[Batch] = []
