@@ -12,6 +12,7 @@ import numpy as np
 from .samples import EOS, Array, Sample, line_sample, page_samples
 
 LINES_UNTIL = 0.14  # of the training; single blocks and a few layouts before it, whole pages after
+LAYOUT_FROM = 0.75
 FIRST_SEED = 1_000_000  # training pages; everything below is left for evaluation
 PATCHES_PER_BATCH, SAMPLES_PER_BATCH = 2900, 64
 
@@ -116,8 +117,9 @@ def produce(queue: Any, progress: Any, worker: int, workers: int, generation: in
         if p < LINES_UNTIL:
             tokens = round(8 + 72 * p / LINES_UNTIL)
             pool = [s for s in (line_sample(rng, tokens) for _ in range(400)) if len(s.cells) <= tokens]
-        for _ in range(5 if p < LINES_UNTIL else 24):
-            pool += page_samples(seed, layout=True, content=p >= LINES_UNTIL)
+        for page in range(5 if p < LINES_UNTIL else 24):
+            # Boxes take longer to learn than letters: towards the end half of the pages are read for layout alone.
+            pool += page_samples(seed, layout=True, content=p >= LINES_UNTIL and (p < LAYOUT_FROM or page % 2 == 0))
             seed += workers
         for batch in cut(pool, rng):
             queue.put(batch)
