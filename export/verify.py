@@ -27,7 +27,7 @@ from mineru_edge.runtime.engine import Engine
 from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
 
 from .cases import PAGES, Case, Page, cases, generated, open_page
-from .parity import KINDS, Compared, Divergence, Golden, Parity, edits, layout_boxes
+from .parity import BOX_OVERLAP, KINDS, Compared, Divergence, Golden, Parity, boxes_back, edits, layout_boxes
 from .reference import Answer, Asked, Reference
 from .schemes import Precision
 
@@ -90,8 +90,9 @@ def verify(
         for index, result in engine.results(requests):
             results[index] = result
             tell(f"bundle, {asked[index].case.kind} of page {asked[index].case.page}")
-    compared = tuple(_compare_tokens(reference, each, results[index]) for index, each in enumerate(asked))
-    parity = Parity(_precision(opened), compared, _golden(asked, compared), _tools())
+    precision = _precision(opened)
+    compared = tuple(_compare_tokens(reference, each, results[i], precision) for i, each in enumerate(asked))
+    parity = Parity(precision, compared, _golden(asked, compared), _tools())
     _write(opened, parity)
     return parity
 
@@ -126,7 +127,7 @@ def _ask(reference: Reference, engine: Engine, case: Case, max_new_tokens: int) 
     ))  # fmt: skip
 
 
-def _compare_tokens(reference: Reference, asked: _Asked, result: Result) -> Compared:
+def _compare_tokens(reference: Reference, asked: _Asked, result: Result, precision: Precision) -> Compared:
     if result.finish_reason not in (FinishReason.stop, FinishReason.length, FinishReason.repetition):
         raise EngineError(f"the {asked.case.kind} request of page {asked.case.page} failed: {result.error}")
     wanted, got = asked.answer.ids, result.token_ids
@@ -135,7 +136,7 @@ def _compare_tokens(reference: Reference, asked: _Asked, result: Result) -> Comp
     boxes = None
     if asked.case.kind == "layout":
         expected, found = layout_boxes(reference.text(wanted)), layout_boxes(reference.text(got))
-        boxes = sum(a == b for a, b in zip(expected, found, strict=False)), max(len(expected), len(found))
+        boxes = boxes_back(expected, found, BOX_OVERLAP[precision])
     return replace(
         asked.compared,
         edits=edits(wanted, got),

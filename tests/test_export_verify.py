@@ -14,7 +14,7 @@ from tiny_checkpoint import TinyShape, write_checkpoint
 
 from mineru_edge.export.cases import Page, open_page
 from mineru_edge.export.exporter import export
-from mineru_edge.export.parity import THRESHOLDS, Compared, Divergence, Golden, Parity, edits, layout_boxes
+from mineru_edge.export.parity import THRESHOLDS, Compared, Divergence, Golden, Parity, boxes_back, edits, layout_boxes
 from mineru_edge.export.verify import verify
 from mineru_edge.models.bundle import Bundle
 from mineru_edge.models.errors import CheckpointError, InputError, ParityError
@@ -116,6 +116,18 @@ def test_layout_boxes_are_read_and_nonsense_is_skipped() -> None:
     assert layout_boxes("<|box_start|>010 020 900<|box_end|><|ref_start|>text<|ref_end|>") == []
 
 
+def test_a_box_is_back_when_type_and_place_agree() -> None:
+    one, two = ("text", 100, 100, 200, 200), ("title", 100, 300, 200, 400)
+    near, elsewhere = ("text", 100, 100, 200, 190), ("text", 600, 100, 700, 200)
+    assert boxes_back([one, two], [two, one], 1.0) == (2, 2)
+    assert boxes_back([one], [near], 1.0) == (0, 1)
+    assert boxes_back([one], [near], 0.7) == (1, 1)
+    assert boxes_back([one], [elsewhere, near], 0.7) == (1, 2)
+    assert boxes_back([one, one], [one], 1.0) == (1, 2)
+    assert boxes_back([one], [("table", 100, 100, 200, 200)], 0.0001) == (0, 1)
+    assert boxes_back([], [], 1.0) == (0, 0)
+
+
 GOOD = Compared(
     page=0, kind="layout", patches=16, prompt_tokens=20, patches_difference=0.0, vision_error=1e-6, logits_error=1e-6,
     positions_equal=True, ids_equal=True, tokens=100, edits=0, divergence=None, boxes=(3, 3),
@@ -136,7 +148,7 @@ def parity(*requests: Compared) -> Parity:
         ({"edits": 1}, "token_error is 0.005"),
         ({"divergence": SPLIT}, "divergence_margin is 0.25"),
         ({"divergence": SPLIT}, "equal_share is 0.5, at least 1 is allowed"),
-        ({"boxes": (2, 3)}, "boxes_share is 0.5"),
+        ({"boxes": (2, 3)}, "boxes_share is 0.833"),
         ({"positions_equal": False}, "1 requests have other positions"),
         ({"ids_equal": False}, "1 prompts have other ids"),
     ],

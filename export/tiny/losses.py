@@ -164,7 +164,7 @@ def layout_losses(
 
 WEIGHTS = {
     "token": 1.0,
-    "look": 0.3,
+    "look": 0.6,
     "ctc": 0.3,
     "merged_ctc": 0.5,
     "type": 0.3,
