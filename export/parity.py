@@ -206,7 +206,7 @@ def layout_boxes(text: str) -> list[Box]:
 
 
 def boxes_back(expected: Sequence[Box], found: Sequence[Box], overlap: float) -> tuple[int, int]:
-    """How many of `expected` are in `found` with their type and at least this overlap, of how many on the larger side."""
+    """How many of `expected` are in `found`, type and at least this overlap, of how many on the larger side."""
     free, back = list(found), 0
     for box in expected:
         best = max(free, key=lambda other: _overlap(box, other), default=None)
