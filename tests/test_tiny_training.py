@@ -43,6 +43,8 @@ def test_the_checkpoint_is_the_model(tmp_path: Path, model: TinyQwen2VL, drawn: 
     both = torch.nn.ModuleList([halved, losses.Helpers(Config())])
     torch.save({"both": both.state_dict()}, tmp_path / "train.pt")
     checkpoint.write(tmp_path / "train.pt", tmp_path / "checkpoint")
+    again = checkpoint.read(tmp_path / "checkpoint")
+    assert all(torch.equal(again[name], value) for name, value in halved.state_dict().items())
     reference = Qwen2VLForConditionalGeneration.from_pretrained(tmp_path / "checkpoint", dtype=torch.float32).eval()
     for sample in drawn[:3]:
         batch = batches.collate([sample])

@@ -14,6 +14,7 @@ def main() -> None:
     t.add_argument("work", type=Path)
     t.add_argument("--minutes", type=float, default=100)
     t.add_argument("--ranks", type=int, default=2, help="processes of one thread each")
+    t.add_argument("--start", type=Path, help="a checkpoint directory to begin with")
     w = sub.add_parser("write", help="write WORK's weights as a checkpoint directory")
     w.add_argument("work", type=Path)
     w.add_argument("checkpoint", type=Path)
@@ -31,7 +32,7 @@ def main() -> None:
     elif args.verb == "train":
         from .train import train
 
-        train(args.work, args.minutes, ranks=args.ranks)
+        train(args.work, args.minutes, ranks=args.ranks, start=args.start)
     elif args.verb == "write":
         from .checkpoint import write
 

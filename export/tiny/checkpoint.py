@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 
 from .model import Config
@@ -38,6 +38,14 @@ def write(train_state: Path, out: Path) -> None:
     tokenizer.save(str(out / "tokenizer.json"))
     for name, facts in config_files(Config(), tokenizer).items():
         (out / name).write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+
+
+def read(checkpoint: Path) -> dict[str, torch.Tensor]:
+    """A written checkpoint as the training model's state dict, f32."""
+    tensors = {k: v.float() for k, v in load_file(str(checkpoint / "model.safetensors")).items()}
+    patch = tensors["visual.patch_embed.proj.weight"]
+    tensors["visual.patch_embed.proj.weight"] = patch.sum(2).flatten(1)
+    return tensors
 
 
 def config_files(c: Config, tokenizer: Tokenizer) -> dict[str, dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Train the embedded model: ``python -m mineru_edge.export.tiny train WORK --minutes 100``.
 
-The schedule runs on wall-clock minutes (constant rate, cosine tail from 55 %), so one command fits any machine; it
-continues from ``WORK/train.pt`` when that exists. Results depend on the machine's speed and are therefore not
-bit-reproducible; the pages are.
+The schedule runs on wall-clock minutes (constant rate, cosine tail from 55 %), so one command fits any machine. It
+continues from ``WORK/train.pt`` when that exists, or begins with a written checkpoint (``--start``). Results depend on
+the machine's speed and are therefore not bit-reproducible; the pages are.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any
 import torch
 import torch.multiprocessing as mp
 
-from .batches import Batch, start_producers
+from . import checkpoint
+from .batches import LINES_UNTIL, Batch, start_producers
 from .losses import Helpers, losses, total
 from .model import Config, TextLayer, TinyQwen2VL, VisionBlock
 
@@ -32,7 +33,7 @@ def rate(step: int, progress: float) -> float:
     return RATE * min(1.0, (step + 1) / WARM_STEPS) * max(tail, 0.01)
 
 
-def train(work: Path, minutes: float, *, ranks: int = 2, replay: int = 2) -> None:
+def train(work: Path, minutes: float, *, ranks: int = 2, replay: int = 2, start: Path | None = None) -> None:
     """Write ``work/train.pt`` every three minutes and at the end; ``replay`` is how often a batch is used.
 
     ``ranks`` single-threaded processes update one set of shared weights without locks (Hogwild, Recht et al. 2011),
@@ -45,10 +46,13 @@ def train(work: Path, minutes: float, *, ranks: int = 2, replay: int = 2) -> Non
     both = torch.nn.ModuleList([TinyQwen2VL(Config()), Helpers(Config())])
     if state:
         both.load_state_dict(state["both"], strict=False)  # helpers may have come since
+    elif start:  # it reads already: on with whole pages
+        both[0].load_state_dict(checkpoint.read(start))
     both.share_memory()
     generation = state["generation"] + 1 if state else 0
     queue, progress = start_producers(1, generation)
-    run = Run(work, minutes * 60, both, state["elapsed"] if state else 0.0, generation, queue, progress, replay)
+    elapsed = state["elapsed"] if state else LINES_UNTIL * minutes * 60 if start else 0.0
+    run = Run(work, minutes * 60, both, elapsed, generation, queue, progress, replay)
     context = mp.get_context("fork")
     for rank in range(1, ranks):
         context.Process(target=run.rank, args=(rank, state), daemon=True).start()
