@@ -32,7 +32,7 @@ from .reference import Answer, Asked, Reference
 from .schemes import Precision
 
 PROMPT_TOKENS = 128  # more than the template and a prompt take beside the picture
-GOLDEN_PER_KIND = 1
+GOLDEN_PER_KIND = 2
 GOLDEN_IMAGE_BYTES = 100_000
 GOLDEN_TOKENS = 400
 

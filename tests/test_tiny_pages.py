@@ -74,14 +74,14 @@ def test_pieces_stand_inside_their_block(drawn: list[pages.TruthPage]) -> None:
                 assert piece.x != piece.x or (x0 <= piece.x <= x1 and y0 <= piece.y <= y1), (page.seed, piece)
 
 
-def test_a_prompt_costs_fourteen_tokens_and_text_is_bytes() -> None:
+def test_a_prompt_costs_thirteen_tokens_and_text_is_bytes() -> None:
     built = tokenizer.build()
     assert built.get_vocab_size() <= tokenizer.VOCAB
     prompt = (
         "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n<|vision_start|>"
         "<|vision_end|>\nText Recognition:<|im_end|>\n<|im_start|>assistant\n"
     )
-    assert len(built.encode(prompt).ids) == 14
+    assert len(built.encode(prompt).ids) == 13
     text = "Größe 12 €\n<fcel>a<nl>"
     ids = built.encode(text).ids
     assert len(ids) == len("Größe 12 €\na".encode()) + 2

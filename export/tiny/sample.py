@@ -29,14 +29,14 @@ def compose() -> tuple[Image.Image, list[Drawn]]:
     image = Image.new("L", pages.PAGE_PX, 255)
     canvas = ImageDraw.Draw(image)
     rng = random.Random(0)
-    left, column = 54, 492
+    left, column = 57, 492
     body, small = Style("serif", False, 20, INK), Style("serif", False, 18, INK)
     blocks = [draw.paragraph(canvas, rng, "header", small, ["Kitchen", "notes"], left, 26, column)]
 
     def below(gap: int) -> float:
-        return max(b.box[3] for b in blocks) + gap
+        return max(b.box[3] for b in blocks) + gap + 5
 
-    title = Style("serif", True, 31, INK)
+    title = Style("serif", True, 29, INK)
     blocks.append(draw.paragraph(canvas, rng, "title", title, TITLE.split(" "), left, below(28), column))
     blocks.append(draw.paragraph(canvas, rng, "text", body, OPENING.split(" "), left, below(26), column))
     y = below(28)
@@ -57,4 +57,4 @@ def compose() -> tuple[Image.Image, list[Drawn]]:
 def write(path: Path) -> None:
     """A scan of the page as a PDF of one picture."""
     image, _ = compose()
-    pages.scan(image, random.Random(1)).convert("L").save(path, "PDF", resolution=DPI, quality=92)
+    pages.scan(image, random.Random(0)).convert("L").save(path, "PDF", resolution=DPI, quality=92)

@@ -58,7 +58,7 @@ class Sample:
 
 def smart_size(width: int, height: int) -> tuple[int, int]:
     """Picture size in pixels after the Qwen2-VL rule (transformers ``smart_resize``), width and height."""
-    h, w = max(UNIT, round(height / UNIT) * UNIT), max(UNIT, round(width / UNIT) * UNIT)
+    h, w = round(height / UNIT) * UNIT, round(width / UNIT) * UNIT
     if h * w > MAX_PIXELS:
         beta = math.sqrt(height * width / MAX_PIXELS)
         h, w = (max(UNIT, math.floor(v / beta / UNIT) * UNIT) for v in (height, width))

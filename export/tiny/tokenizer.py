@@ -1,7 +1,7 @@
 """The embedded model's byte-level tokenizer: 256 bytes, the Qwen2-VL and MinerU special tokens, and the fixed
 prompt phrases.
 
-The phrases (system line, role names, task prompts) are single added tokens, so that a prompt costs 14 tokens beside
+The phrases (system line, role names, task prompts) are single added tokens, so that a prompt costs 13 tokens beside
 its picture.
 """
 
