@@ -217,14 +217,17 @@ def boxes_back(expected: Sequence[Box], found: Sequence[Box], overlap: float) ->
 
 
 def _overlap(a: Box, b: Box) -> float:
-    """Intersection over union; 0 between types, and 1 only between equal boxes."""
-    if a[0] != b[0]:
-        return 0.0
-    width, height = min(a[3], b[3]) - max(a[1], b[1]), min(a[4], b[4]) - max(a[2], b[2])
+    """`iou`, but 0 between types and 1 between equal boxes without area."""
+    return (iou(a[1:], b[1:]) or float(a == b)) if a[0] == b[0] else 0.0
+
+
+def iou(a: Sequence[float], b: Sequence[float]) -> float:
+    """Intersection over union of two boxes (left, top, right, bottom)."""
+    width, height = min(a[2], b[2]) - max(a[0], b[0]), min(a[3], b[3]) - max(a[1], b[1])
     if width <= 0 or height <= 0:
-        return float(a == b)
-    area = (a[3] - a[1]) * (a[4] - a[2]) + (b[3] - b[1]) * (b[4] - b[2]) - width * height
-    return width * height / area
+        return 0.0
+    both = width * height
+    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
 
 
 def edits(a: Sequence[int], b: Sequence[int]) -> int:

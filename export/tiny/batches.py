@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .samples import EOS, Array, Sample, line_sample, page_samples
+from .samples import BEFORE, EOS, Array, Sample, line_sample, page_samples
 
 LINES_UNTIL = 0.14  # of the training; single blocks and a few layouts before it, whole pages after
 LAYOUT_FROM = 0.75
@@ -70,7 +70,7 @@ def collate(samples: list[Sample]) -> Batch:
         count, size, answer = len(s.grey), len(s.ids), len(s.cells)
         out.grey[i, :count], out.grid[i, :count], out.patches[i] = s.grey, s.grid, count
         out.ids[i, :size], out.positions[i, :, :size] = s.ids, s.positions
-        start, merged = 7, count // 4
+        start, merged = len(BEFORE), count // 4
         out.image_index[i, start : start + merged] = np.arange(merged)
         out.cell_of[i, start : start + merged] = s.grid[::4] // 2
         out.take[i, :answer] = s.answer_from - 1 + np.arange(answer)

@@ -109,7 +109,6 @@ def union(boxes: list[tuple[float, float, float, float]]) -> tuple[float, float,
 
 def paragraph(
     canvas: ImageDraw.ImageDraw,
-    rng: random.Random,
     kind: str,
     style: Style,
     text: list[str],

@@ -25,6 +25,7 @@ from mineru_vl_utils.structs import ContentBlock
 from PIL import Image
 from rapidfuzz.distance import Levenshtein
 
+from mineru_edge.export.parity import iou
 from mineru_edge.models.bundle import Bundle
 from mineru_edge.runtime.engine import Engine
 from mineru_edge.runtime.request import DecodeParams, Request
@@ -129,15 +130,6 @@ def _params(kind: str) -> DecodeParams:
         frequency_penalty=sampling.frequency_penalty or 0.0,
         no_repeat_ngram=sampling.no_repeat_ngram_size or 0,
     )
-
-
-def iou(a: Sequence[float], b: Sequence[float]) -> float:
-    width = min(a[2], b[2]) - max(a[0], b[0])
-    height = min(a[3], b[3]) - max(a[1], b[1])
-    if width <= 0 or height <= 0:
-        return 0.0
-    both = width * height
-    return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
 
 
 class _Tally:

@@ -92,12 +92,12 @@ class _Sheet:
         return Style(self.family, bold, self.rng.randint(smallest_px, largest_px), self.ink)
 
     def paragraph(self, kind: str, style: Style, text: Sequence[str], x: float, y: float, width: float) -> Drawn:
-        return draw.paragraph(self.canvas, self.rng, kind, style, list(text), x, y, width)
+        return draw.paragraph(self.canvas, kind, style, list(text), x, y, width)
 
     def measured(self, kind: str, style: Style, text: Sequence[str], x: float, y: float, width: float) -> Drawn:
         """The same without a mark on the page."""
         canvas = ImageDraw.Draw(Image.new("L", (1, 1)))
-        return draw.paragraph(canvas, self.rng, kind, style, list(text), x, y, width, self.pitch)
+        return draw.paragraph(canvas, kind, style, list(text), x, y, width, self.pitch)
 
     def ink_in(self, block: Drawn, style: Style) -> None:
         """Draw what was measured."""

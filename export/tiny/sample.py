@@ -28,29 +28,28 @@ FORMULA = "E=mc^{2}"
 def compose() -> tuple[Image.Image, list[Drawn]]:
     image = Image.new("L", pages.PAGE_PX, 255)
     canvas = ImageDraw.Draw(image)
-    rng = random.Random(0)
     left, column = 57, 492
     body, small = Style("serif", False, 20, INK), Style("serif", False, 18, INK)
-    blocks = [draw.paragraph(canvas, rng, "header", small, ["Kitchen", "notes"], left, 26, column)]
+    blocks = [draw.paragraph(canvas, "header", small, ["Kitchen", "notes"], left, 26, column)]
 
     def below(gap: int) -> float:
         return max(b.box[3] for b in blocks) + gap + 5
 
     title = Style("serif", True, 29, INK)
-    blocks.append(draw.paragraph(canvas, rng, "title", title, TITLE.split(" "), left, below(28), column))
-    blocks.append(draw.paragraph(canvas, rng, "text", body, OPENING.split(" "), left, below(26), column))
+    blocks.append(draw.paragraph(canvas, "title", title, TITLE.split(" "), left, below(28), column))
+    blocks.append(draw.paragraph(canvas, "text", body, OPENING.split(" "), left, below(26), column))
     y = below(28)
     items = []
     for text in ITEMS:
-        items.append(draw.paragraph(canvas, rng, "text", body, text.split(" "), left + 14, y, column))
+        items.append(draw.paragraph(canvas, "text", body, text.split(" "), left + 14, y, column))
         y = items[-1].box[3] + 12
     blocks += [Drawn("list", draw.union([i.box for i in items])), *items]
     blocks.append(draw.grid(canvas, body, TABLE, left, below(30) + draw.PAD_PX, gap=22, row_px=34))
     equation = draw.equation(image, FORMULA, Style("serif", False, 24, INK), left, below(34), column)
     assert equation is not None
     blocks.append(equation)
-    blocks.append(draw.paragraph(canvas, rng, "text", body, WARNING.split(" "), left, below(28), column))
-    blocks.append(draw.paragraph(canvas, rng, "page_number", small, ["Page", "7"], 470, 800, column))
+    blocks.append(draw.paragraph(canvas, "text", body, WARNING.split(" "), left, below(28), column))
+    blocks.append(draw.paragraph(canvas, "page_number", small, ["Page", "7"], 470, 800, column))
     return image, blocks
 
 

@@ -153,9 +153,7 @@ def line_sample(rng: random.Random, tokens: int) -> Sample:
     style = Style(rng.choice(tuple(FAMILIES)), rng.random() < 0.2, rng.randint(17, 23), rng.randint(0, 60))
     text = words.words(rng, max(1, round(tokens / 6 * rng.uniform(0.3, 1.2))))
     image = Image.new("L", (560, 230), 255)
-    block = paragraph(
-        ImageDraw.Draw(image), rng, "text", style, text, 24, 20, rng.uniform(200, 480), rng.uniform(1.25, 1.5)
-    )
+    block = paragraph(ImageDraw.Draw(image), "text", style, text, 24, 20, rng.uniform(200, 480), rng.uniform(1.25, 1.5))
     image = image.crop((0, 0, max(300, int(block.box[2]) + 20), min(230, int(block.box[3]) + 20)))
     return content_sample(pages.scan(image, rng).convert("L"), block, rng)
 
