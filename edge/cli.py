@@ -78,6 +78,32 @@ def info(bundle: str | None, as_json: bool, check: bool) -> None:
     show(bundle, as_json=as_json, check=check)
 
 
+@cli.command(short_help="Measure speed and memory on this machine.")
+@click.argument("bundle", required=False)
+@click.option(
+    "--only",
+    "kinds",
+    multiple=True,
+    type=click.Choice(["vision", "prefill", "decode", "page"]),
+    help="This kind of work alone; may be given several times.",
+)
+@click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Runs per case; medians.")
+@click.option("--vs", "versus", metavar="FILE", help="Print ratios to an earlier run, whose output is in FILE.")
+@click.option("--soak", "soak_requests", type=click.IntRange(min=8), metavar="N", help="N requests; does memory grow?")
+@click.option("--memory-limit", callback=_size, metavar="SIZE", help="What the process may take, such as 2G or 1500M.")
+@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads; chosen unless given.")
+@click.option("--slots", type=click.IntRange(min=1), metavar="N", help="Blocks read at once; chosen unless given.")
+def bench(bundle: str | None, kinds: tuple[str, ...], **options: Any) -> int:
+    """Measure BUNDLE, the embedded one unless given: pictures of four sizes, decoding with 1 to 8 slots, a whole page.
+
+    Prints a table, then one line of JSON. Lengths are forced, so that random weights serve too.
+    """
+    from .bench import KINDS
+    from .cli_bench import run
+
+    return run(bundle, kinds=kinds or KINDS, **options)
+
+
 @cli.command(short_help="Turn a checkpoint into a bundle (build machine).")
 @click.argument("checkpoint")
 @click.argument("bundle")

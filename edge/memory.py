@@ -13,6 +13,7 @@ from pathlib import Path
 from .document import Memory
 
 STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
 INTERVAL_S = 0.05
 
 
@@ -45,23 +46,39 @@ class MemoryWatch:
     def peak(self) -> Memory:
         """The peaks so far, this very moment included."""
         self._sample()
-        return Memory(self._peak_private_bytes, _field(self._read(), "VmHWM"))
+        return Memory(self._peak_private_bytes, _field(_status(self._status), "VmHWM"))
 
     def _run(self) -> None:
         while not self._done.wait(self._interval_s):
             self._sample()
 
     def _sample(self) -> None:
-        status = self._read()
-        anonymous, swapped = _field(status, "RssAnon"), _field(status, "VmSwap")
-        if anonymous is not None and swapped is not None:
-            self._peak_private_bytes = max(self._peak_private_bytes or 0, anonymous + swapped)
+        now = private_bytes(status=self._status)
+        if now is not None:
+            self._peak_private_bytes = max(self._peak_private_bytes or 0, now)
 
-    def _read(self) -> str:
-        try:
-            return self._status.read_text(encoding="ascii", errors="replace")
-        except OSError:
-            return ""
+
+def reset_peak(*, clear_refs: Path = CLEAR_REFS) -> bool:
+    """Let the kernel's peak of resident memory start anew from now; False where it cannot be done."""
+    try:
+        clear_refs.write_text("5", encoding="ascii")
+    except OSError:
+        return False
+    return True
+
+
+def private_bytes(*, status: Path = STATUS) -> int | None:
+    """RssAnon + VmSwap of this process now; None where the system does not tell."""
+    text = _status(status)
+    anonymous, swapped = _field(text, "RssAnon"), _field(text, "VmSwap")
+    return None if anonymous is None or swapped is None else anonymous + swapped
+
+
+def _status(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""
 
 
 def _field(status: str, name: str) -> int | None:

@@ -40,7 +40,7 @@ class Sequence:
         token_id = choose(logits, self.history, self.params)
         if token_id is None:
             return self.end(FinishReason.error, error="the decoder gave logits that are not finite")
-        if token_id in eos:
+        if token_id in eos and not self.params.ignore_eos:
             return self.end(FinishReason.stop)
         self.next_token = token_id
         self.history.append(token_id)
@@ -70,7 +70,8 @@ class Sequence:
         generated = len(self.history)
         if generated >= self.params.max_new_tokens or self.past_tokens >= capacity_tokens:
             return FinishReason.length
-        if generated % LOOP_CHECK_EVERY == 0 and loop_period(self.history.array()):
+        looks = generated % LOOP_CHECK_EVERY == 0 and not self.params.ignore_eos
+        if looks and loop_period(self.history.array()):
             return FinishReason.repetition
         if now >= self.ends_at:
             return FinishReason.deadline

@@ -23,7 +23,7 @@ class KVStore:
     def __init__(self, text: TextShape, *, slots: int, capacity_tokens: int) -> None:
         """OSError when the system refuses the memory."""
         shape = (text.layers, 2, slots + slots % 2, text.kv_heads, capacity_tokens, text.head_dim)
-        pages = mmap.mmap(-1, math.prod(shape) * np.dtype(np.float32).itemsize)
+        pages = _anonymous(math.prod(shape) * np.dtype(np.float32).itemsize)
         # A page is backed when it is first written. numpy.zeros asks for huge pages: the first token then backs it all.
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without huge pages
@@ -57,3 +57,10 @@ class KVStore:
     def clear(self, slot: int, tokens: int) -> None:
         """Zero the first `tokens` rows of a slot, for when they may not be finite."""
         self._store[:, :, slot, :, :tokens] = 0
+
+
+def _anonymous(size_bytes: int) -> mmap.mmap:
+    """Zeroed pages of this process alone. Python's default is shared ones, which no count of private memory sees."""
+    if hasattr(mmap, "MAP_PRIVATE"):
+        return mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return mmap.mmap(-1, size_bytes)  # Windows

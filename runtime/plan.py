@@ -85,7 +85,7 @@ def make_plan(
         limit_bytes = int(available * SHARE_OF_AVAILABLE)
     choice = None
     for choice in _choices(bundle, slots, capacity_tokens, patch_cap):
-        parts = _parts(bundle, choice, raster_px)
+        parts = _parts(bundle, choice, raster_px**2)
         need_bytes = sum(part.bytes for part in parts)
         if limit_bytes is None or need_bytes <= limit_bytes:
             return Plan(
@@ -109,7 +109,12 @@ def prefill_bytes(text: TextShape, tokens: int) -> int:
     return tokens * 4 * (5 * text.width + 5 * text.mlp_width)
 
 
-def _parts(bundle: Bundle, choice: _Choice, raster_px: int) -> tuple[Part, ...]:
+def forecast(bundle: Bundle, *, slots: int, tokens: int, patches: int, raster_pixels: int) -> tuple[Part, ...]:
+    """What work takes that is no more than `slots` sequences of `tokens` and pictures of `patches`, part by part."""
+    return _parts(bundle, _Choice(slots, tokens, patches), raster_pixels)
+
+
+def _parts(bundle: Bundle, choice: _Choice, raster_pixels: int) -> tuple[Part, ...]:
     text, sizes = bundle.text, {entry.path: entry.bytes for entry in bundle.files}
     prompt_bytes = choice.capacity_tokens * 4 * (text.width + 2 * text.rotary_width)
     activations = max(
@@ -124,7 +129,7 @@ def _parts(bundle: Bundle, choice: _Choice, raster_px: int) -> tuple[Part, ...]:
         Part("activations", activations),
         Part("key-value store", choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(4)),
         Part("logits", choice.slots * text.vocab * 4),
-        Part("page rasters", RASTERS * raster_px**2 * 3),
+        Part("page rasters", RASTERS * raster_pixels * 3),
     )
 
 
@@ -157,7 +162,7 @@ def _cure(bundle: Bundle, given: dict[str, int | None], raster_px: int, limit_by
             continue
         for choice in _choices(bundle, **{**given, name: None}):
             lower = getattr(choice, name)
-            if lower < value and sum(part.bytes for part in _parts(bundle, choice, raster_px)) <= limit_bytes:
+            if lower < value and sum(part.bytes for part in _parts(bundle, choice, raster_px**2)) <= limit_bytes:
                 return f"lower {name} from {value} to {lower}"
     return None
 

@@ -13,6 +13,7 @@ class DecodeParams:
     """How one request is decoded. Greedy: arg-max after the rules of `rules.py`, counted over generated tokens.
 
     `no_repeat_ngram` 0 bans nothing. `deadline_s` is wall-clock time from the moment the request gets a slot.
+    `ignore_eos` goes on to `max_new_tokens` through end tokens and loops: for benchmarks, where weights may be random.
     """
 
     max_new_tokens: int
@@ -21,6 +22,7 @@ class DecodeParams:
     frequency_penalty: float = 0.0
     no_repeat_ngram: int = 0
     deadline_s: float | None = None
+    ignore_eos: bool = False
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:

@@ -12,7 +12,7 @@ import numpy as np
 from .samples import BEFORE, EOS, Array, Sample, line_sample, page_samples
 
 LINES_UNTIL = 0.14  # of the training; single blocks and a few layouts before it, whole pages after
-LAYOUT_FROM = 0.75
+LAYOUT_FROM = 0.43
 FIRST_SEED = 1_000_000  # training pages; everything below is left for evaluation
 PATCHES_PER_BATCH, SAMPLES_PER_BATCH = 2900, 64
 

@@ -1,0 +1,79 @@
+"""The `bench` command: a table and one JSON line on stdout."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import click
+
+from mineru_edge.models.bundle import Bundle, embedded
+from mineru_edge.models.errors import OK, MineruEdgeError
+from mineru_edge.runtime.engine import Engine
+from mineru_edge.runtime.threads import thread_count
+
+from .bench import Case, PageSplit, cases
+from .bench_report import earlier, header, ratios, row, to_json
+from .machine import this_machine
+from .soak import MOST_GROWTH_BYTES, growth_bytes, soak
+
+SOAK_SHAPES, SOAK_PX = 100, 800
+
+
+def run(
+    path: str | None,
+    *,
+    kinds: Sequence[str],
+    repeats: int,
+    versus: str | None,
+    soak_requests: int | None,
+    memory_limit: int | None,
+    threads: int | None,
+    slots: int | None,
+) -> int:
+    """Measure the bundle at `path`, None for the embedded one; the exit code."""
+    before = None if versus is None else earlier(versus)
+    bundle = Bundle.load(embedded() if path is None else path)
+    count = thread_count() if threads is None else threads
+    machine = this_machine()
+    with Engine.open(bundle, memory_limit_bytes=memory_limit, threads=count, slots=slots) as engine:
+        plan = engine.plan
+        if soak_requests is not None:
+            return _soak(engine, soak_requests)
+        facts = {
+            "slots": plan.slots,
+            "capacity_tokens": plan.capacity_tokens,
+            "patch_cap": plan.patch_cap,
+            "total_bytes": plan.total_bytes,
+            "limit_bytes": plan.limit_bytes,
+        }
+        words = f"{plan.slots} slots of {plan.capacity_tokens} tokens, {plan.patch_cap} patches at most"
+        for line in header(machine, threads=count, bundle=str(bundle.path), plan=words):
+            click.echo(line)
+        results: list[Case | PageSplit] = []
+        for result in cases(engine, repeats=repeats, kinds=tuple(kinds)):
+            results.append(result)
+            click.echo(row(result))
+            sys.stdout.flush()
+    if before is not None:
+        click.echo()
+        for line in ratios(results, before):
+            click.echo(line)
+    click.echo(to_json(results, machine, threads=count, bundle=bundle.model_name, plan=facts))
+    return OK
+
+
+def _soak(engine: Engine, requests: int) -> int:
+    """Exit code 1 when memory grows."""
+    samples = []
+    for number, sample in enumerate(soak(engine, requests, shapes=SOAK_SHAPES, longest_px=SOAK_PX), 1):
+        if sample is None:
+            raise MineruEdgeError("this system does not tell how much private memory a process has")
+        samples.append(sample)
+        if sys.stderr.isatty():
+            click.echo(f"{number}/{requests}: {sample / 1e6:,.1f} MB private", err=True)
+    growth = growth_bytes(samples)
+    click.echo(f"{requests} requests: {samples[-1] / 1e6:,.1f} MB private, {growth / 1e6:+.4f} MB per request")
+    if growth > MOST_GROWTH_BYTES:
+        raise MineruEdgeError(f"memory grows by {growth / 1e6:.3f} MB per request")
+    return OK

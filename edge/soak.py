@@ -1,0 +1,38 @@
+"""Many requests of many shapes through one engine: does its memory grow?"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import numpy as np
+
+from mineru_edge.models.prompts import TEXT_PROMPT
+from mineru_edge.runtime.engine import Engine
+from mineru_edge.runtime.request import DecodeParams, Request
+
+from .bench import noise
+from .memory import private_bytes
+
+WARM_UP = 0.25  # of the requests: each path's buffers are made once
+MOST_GROWTH_BYTES = 20_000  # per request
+
+
+def soak(engine: Engine, count: int, *, shapes: int, longest_px: int, seed: int = 0) -> Iterator[int | None]:
+    """Private bytes after each of `count` requests, of `shapes` picture sizes up to `longest_px` a side and of 1 to 40
+    tokens; None where the system does not tell."""
+    rng = random.Random(seed)
+    sizes = [(rng.randint(28, longest_px), rng.randint(28, longest_px)) for _ in range(shapes)]
+    requests = (
+        Request(noise(*sizes[n % shapes], seed=n), TEXT_PROMPT, DecodeParams(1 + n * 7 % 40, ignore_eos=True))
+        for n in range(count)
+    )
+    for _ in engine.results(requests):
+        yield private_bytes()
+
+
+def growth_bytes(samples: list[int]) -> float:
+    """Bytes per request after warm-up: the slope of the least-squares line. Needs four samples or more."""
+    kept = samples[int(len(samples) * WARM_UP) :]
+    slope: float = np.polynomial.Polynomial.fit(range(len(kept)), kept, 1).convert().coef[1]
+    return slope
