@@ -20,6 +20,7 @@ from PIL import Image
 from mineru_edge.models.errors import EngineError
 from mineru_edge.models.prompts import LAYOUT_PROMPT, TEXT_PROMPT
 from mineru_edge.runtime.engine import Engine
+from mineru_edge.runtime.graphs import is_prepared
 from mineru_edge.runtime.plan import forecast
 from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
 
@@ -228,5 +229,13 @@ def _measured(work: Callable[[], Any], repeats: int) -> tuple[list[Any], int | N
 
 
 def _planned(engine: Engine, *, slots: int, tokens: int, patches: int, raster_pixels: int = 0) -> int:
-    parts = forecast(engine.model.bundle, slots=slots, tokens=tokens, patches=patches, raster_pixels=raster_pixels)
+    bundle = engine.model.bundle
+    parts = forecast(
+        bundle,
+        slots=slots,
+        tokens=tokens,
+        patches=patches,
+        raster_pixels=raster_pixels,
+        packed_is_mapped=is_prepared(bundle),
+    )
     return sum(part.bytes for part in parts)

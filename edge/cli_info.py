@@ -1,4 +1,4 @@
-"""The `info` command: what a bundle holds, without reading its weights unless asked to."""
+"""The `info` command: what a bundle holds, without reading its weights unless asked to. And `prepare`, beside it."""
 
 from __future__ import annotations
 
@@ -40,6 +40,15 @@ def show(path: str | None, *, as_json: bool, check: bool) -> None:
         rows.append(("sha256", "all files as listed"))
     for name, value in rows:
         click.echo(f"{name:<20}{value}")
+
+
+def prepare_here(path: str | None) -> None:
+    """Pack the decoder of the bundle at `path`, None for the embedded one, for this machine; says where it lies."""
+    from mineru_edge.runtime.graphs import prepare
+
+    folder = prepare(Bundle.load(embedded() if path is None else path))
+    size = sum(file.stat().st_size for file in folder.iterdir())
+    click.echo(f"{folder}: {megabytes(size)}")
 
 
 def facts(bundle: Bundle) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,13 +19,17 @@ class Embedding:
     """Rows f32 [width] of a table [vocab, width], stored as int8 with a scale per row, or as f32."""
 
     def __init__(self, path: Path, text: TextShape, kind: Kind) -> None:
+        with path.open("rb") as file:
+            self._file = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._advise("MADV_RANDOM")  # else the system maps sixteen pages around every row
         cells = text.vocab * text.width
-        self._scales: npt.NDArray[np.float32] | None = None
+        self._scales: F32 | None = None
         if kind == "int8":
-            self._rows: npt.NDArray[np.int8] | F32 = np.memmap(path, np.int8, "r", shape=(text.vocab, text.width))
-            self._scales = np.memmap(path, np.float32, "r", offset=cells, shape=(text.vocab,))
+            self._rows: npt.NDArray[np.int8] | F32 = np.frombuffer(self._file, np.int8, cells)
+            self._scales = np.frombuffer(self._file, np.float32, text.vocab, offset=cells)
         else:
-            self._rows = np.memmap(path, np.float32, "r", shape=(text.vocab, text.width))
+            self._rows = np.frombuffer(self._file, np.float32, cells)
+        self._rows = self._rows.reshape(text.vocab, text.width)
 
     @classmethod
     def of(cls, bundle: Bundle) -> Embedding:
@@ -37,3 +42,12 @@ class Embedding:
         if self._scales is not None:
             rows *= self._scales[index][:, None]
         return rows
+
+    def rest(self) -> None:
+        """Let go of the pages that were read; they come back when a row is asked for."""
+        self._advise("MADV_DONTNEED")
+
+    def _advise(self, name: str) -> None:
+        advice = getattr(mmap, name, None)
+        if advice is not None:
+            self._file.madvise(advice)

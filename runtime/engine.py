@@ -9,7 +9,7 @@ from types import TracebackType
 from mineru_edge.models.bundle import Bundle
 from mineru_edge.models.errors import EngineError
 
-from .graphs import Graphs, open_graphs
+from .graphs import Graphs, is_prepared, open_graphs
 from .kv import KVStore
 from .model import Model
 from .plan import Plan, make_plan
@@ -48,7 +48,12 @@ class Engine:
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, found {threads}")
         plan = make_plan(
-            bundle, limit_bytes=memory_limit_bytes, slots=slots, capacity_tokens=capacity_tokens, patch_cap=patch_cap
+            bundle,
+            packed_is_mapped=is_prepared(bundle),
+            limit_bytes=memory_limit_bytes,
+            slots=slots,
+            capacity_tokens=capacity_tokens,
+            patch_cap=patch_cap,
         )
         try:
             kv = KVStore(bundle.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
 from typing import Protocol
 
 from mineru_edge.models.bundle import Bundle
@@ -38,6 +40,9 @@ class DecoderGraph(Protocol):
         a buffer that the next run overwrites. EngineError when the engine fails; running the same again is safe.
         """
 
+    def rest(self) -> None:
+        """Let go of memory that the next run can have back, such as weights mapped from a file. The store stays."""
+
 
 @dataclass(frozen=True, slots=True)
 class Graphs:
@@ -47,6 +52,22 @@ class Graphs:
 
 def open_graphs(bundle: Bundle, kv: KVStore, *, threads: int) -> Graphs:
     """Open both graphs with the engine the bundle is for. EngineError names what to install, or what failed."""
+    ort = _engine(bundle)
+    return Graphs(ort.OrtVision(bundle, threads=threads), ort.OrtDecoder(bundle, kv, threads=threads))
+
+
+def is_prepared(bundle: Bundle) -> bool:
+    """Whether the decoder's weights are mapped in the engine's own layout, not packed on the heap at every start."""
+    return bool(_engine(bundle).is_prepared(bundle))
+
+
+def prepare(bundle: Bundle) -> Path:
+    """Write that layout for this processor into the bundle's directory; where it lies. SpaceError, EngineError."""
+    folder: Path = _engine(bundle).prepare_decoder(bundle)
+    return folder
+
+
+def _engine(bundle: Bundle) -> ModuleType:
     if "onnx" not in bundle.engines:
         raise EngineError(
             f"{bundle.path} holds graphs for {', '.join(bundle.engines)}, which this version cannot run",
@@ -56,4 +77,4 @@ def open_graphs(bundle: Bundle, kv: KVStore, *, threads: int) -> Graphs:
         from . import ort
     except ImportError as error:
         raise EngineError(f"onnxruntime cannot be imported: {error}", hint="pip install onnxruntime") from error
-    return Graphs(ort.OrtVision(bundle, threads=threads), ort.OrtDecoder(bundle, kv, threads=threads))
+    return ort

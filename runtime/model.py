@@ -56,6 +56,8 @@ class Model:
         vision = self.bundle.vision
         patches = patchify(image, self.bundle.preprocessing, vision, patch_cap=self._plan.patch_cap)
         rotary = vision_rotary(patches.grid_rows, patches.grid_cols, vision)
+        self._graphs.decoder.rest()  # one phase at a time, so that only its weights are resident
+        self._embedding.rest()
         return Seen(patches, self._graphs.vision.run(patches.values, rotary.cos, rotary.sin))
 
     def prompt(self, text: str, seen: Seen | None) -> Prompt:

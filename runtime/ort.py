@@ -12,15 +12,19 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from mineru_edge.models.bundle import DECODER_FILE, VISION_FILE, Bundle
+from mineru_edge.models.bundle import DECODER_DATA_FILE, DECODER_FILE, VISION_DATA_FILE, VISION_FILE, Bundle
 from mineru_edge.models.errors import EngineError
 
+from . import prepared
 from .arrays import F32
 from .kv import KVStore
+from .mapped import Mapped
 
 _ERRORS_ONLY = 3
 _M_MMAP_THRESHOLD = -3
 _LARGE_BLOCK_BYTES = 1_000_000
+_PACKED_FILE, _PACKED_DATA_FILE = "decoder.onnx", "decoder.data"
+ENGINE = f"onnxruntime-{onnxruntime.__version__}"
 
 
 class OrtVision:
@@ -38,11 +42,13 @@ class OrtVision:
         self._session = _open(bundle.file(VISION_FILE), options)
         self._run_options = onnxruntime.RunOptions()
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+        self._weights = Mapped(bundle.file(VISION_DATA_FILE))
 
     def run(self, patches: F32, cos: F32, sin: F32) -> F32:
         try:
             feeds = {"patches": patches, "cos": cos, "sin": sin}
-            (embeds,) = self._session.run(["embeds"], feeds, self._run_options)
+            with self._weights.swept():
+                (embeds,) = self._session.run(["embeds"], feeds, self._run_options)
         except Exception as error:  # onnxruntime's exceptions share no base but Exception
             raise _failed("vision", len(patches), error) from error
         rows: F32 = embeds
@@ -55,7 +61,10 @@ class OrtDecoder:
     def __init__(self, bundle: Bundle, kv: KVStore, *, threads: int) -> None:
         _give_large_blocks_back()
         # Pre-packing stays on: without it MatMulNBits falls back to dequantising.
-        self._session = _open(bundle.file(DECODER_FILE), _options(threads))
+        ready = prepared.find(bundle, ENGINE)
+        file = bundle.file(DECODER_FILE) if ready is None else ready / _PACKED_FILE
+        self._session = _open(file, _options(threads))
+        self._weights = Mapped(bundle.file(DECODER_DATA_FILE) if ready is None else ready / _PACKED_DATA_FILE)
         self._text = bundle.text
         self._kv = kv
         self._logits: F32 = np.empty((kv.slots + kv.slots % 2, 1, bundle.text.vocab), np.float32)
@@ -72,6 +81,9 @@ class OrtDecoder:
             return bound.run(embeds, cos, sin, past_tokens)
         except Exception as error:  # see OrtVision.run
             raise _failed("decoder", batch * tokens, error) from error
+
+    def rest(self) -> None:
+        self._weights.drop()
 
     def _bind(self, first_slot: int, batch: int, tokens: int) -> _Bound:
         """Buffers for one shape of run. Those of single steps are kept: a step then only fills numbers in."""
@@ -135,6 +147,30 @@ class _Bound:
             if value.data_ptr() != array.ctypes.data:
                 raise EngineError("the engine does not write into the buffers it was given", hint="report this")
         self._checked = True
+
+
+def prepare_decoder(bundle: Bundle) -> Path:
+    """Write the decoder with its weights packed for this processor; `OrtDecoder` takes it from then on.
+
+    SpaceError when it cannot be written, EngineError when the bundle's decoder cannot be opened.
+    """
+
+    def write(folder: Path) -> None:
+        options = _options(1)
+        options.optimized_model_filepath = str(folder / _PACKED_FILE)
+        for key, value in (
+            ("session.save_external_prepacked_constant_initializers", "1"),
+            ("session.optimized_model_external_initializers_file_name", _PACKED_DATA_FILE),
+            ("session.optimized_model_external_initializers_min_size_in_bytes", "1024"),
+        ):
+            options.add_session_config_entry(key, value)
+        _open(bundle.file(DECODER_FILE), options)
+
+    return prepared.prepare(bundle, ENGINE, write)
+
+
+def is_prepared(bundle: Bundle) -> bool:
+    return prepared.find(bundle, ENGINE) is not None
 
 
 def _options(threads: int) -> onnxruntime.SessionOptions:

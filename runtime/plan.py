@@ -1,7 +1,6 @@
 """Memory as arithmetic: from a bundle and a limit to slots, capacity and patch cap, with the bytes of every part.
 
-Counted are the pages this process needs resident at its worst moment. Mapped weights count too, although the system may
-take them back and read them again.
+Counted are the pages this process needs resident at its worst moment, mapped weights included while they are used.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from mineru_edge.models.architecture import TextShape, VisionShape
 from mineru_edge.models.bundle import DECODER_DATA_FILE, EMBED_FILE, TOKENIZER_FILE, VISION_DATA_FILE, Bundle
 from mineru_edge.models.errors import BudgetError, megabytes
 
+from .mapped import can_drop
 from .memory import available_bytes
 
 logger = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ LEAST_ROOM_TOKENS = 1024
 TEXT_TOKENS = 64  # template and prompt around an image
 LEAST_PATCHES = 1024  # below it a page's layout cannot be told
 PATCH_STEPS = 64
-PREFILL_CHUNK = 512
+PREFILL_CHUNKS = (512, 256, 128)
 RASTER_PX = 3500
 SHARE_OF_AVAILABLE = 0.8  # when no limit is given
 
@@ -32,6 +32,8 @@ SHARE_OF_AVAILABLE = 0.8  # when no limit is given
 INTERPRETER_BYTES = 180_000_000  # libraries in memory, and what the engine keeps after a run
 TOKENIZER_BYTES_PER_BYTE = 16  # 86 MB on the heap for a tokenizer.json of 5.4 MB
 PACKED_PER_BYTE = 1.07  # decoder weights in the engine's own layout
+SWEPT_SHARE = 0.25  # of vision's mapped weights that are resident at once, see mapped.py
+EMBED_ROW_BYTES = 8192  # a row lies on one page or two, and a scale on another
 RASTERS = 2  # the page and the next one; a copy in conversion lives while no graph runs
 
 
@@ -55,7 +57,7 @@ class Plan:
 
     @property
     def total_bytes(self) -> int:
-        return sum(part.bytes for part in self.parts)
+        return _total(self.parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,13 @@ class _Choice:
     slots: int
     capacity_tokens: int
     patch_cap: int
+    prefill_chunk: int
 
 
 def make_plan(
     bundle: Bundle,
     *,
+    packed_is_mapped: bool = False,
     limit_bytes: int | None = None,
     slots: int | None = None,
     capacity_tokens: int | None = None,
@@ -77,24 +81,37 @@ def make_plan(
     """The largest plan within `limit_bytes`, or within most of the memory available now when that is None.
 
     What is given is kept; what is None starts at its best and is lowered as far as needed, slots first, then capacity,
-    then the patch cap. BudgetError when the lowest does not fit, with the option that would make it fit. ValueError for
-    an option outside its range.
+    then the prefill chunk, then the patch cap. BudgetError when the lowest does not fit, with what would make it fit.
+    ValueError for an option outside its range. `packed_is_mapped` says that the decoder's weights were prepared.
     """
     _check_options(bundle, slots, capacity_tokens, patch_cap, raster_px)
     if limit_bytes is None and (available := available_bytes()) is not None:
         limit_bytes = int(available * SHARE_OF_AVAILABLE)
     choice = None
     for choice in _choices(bundle, slots, capacity_tokens, patch_cap):
-        parts = _parts(bundle, choice, raster_px**2)
-        need_bytes = sum(part.bytes for part in parts)
+        parts = _parts(bundle, choice, raster_px**2, packed_is_mapped)
+        need_bytes = _total(parts)
         if limit_bytes is None or need_bytes <= limit_bytes:
             return Plan(
-                choice.slots, choice.capacity_tokens, choice.patch_cap, PREFILL_CHUNK, raster_px, parts, limit_bytes
+                choice.slots,
+                choice.capacity_tokens,
+                choice.patch_cap,
+                choice.prefill_chunk,
+                raster_px,
+                parts,
+                limit_bytes,
             )
+    assert choice is not None
     assert limit_bytes is not None
     given = {"slots": slots, "capacity_tokens": capacity_tokens, "patch_cap": patch_cap}
-    hint = _cure(bundle, given, raster_px, limit_bytes) or f"set the memory limit to {megabytes(need_bytes)} or more"
-    raise BudgetError(need_bytes=need_bytes, limit_bytes=limit_bytes, hint=hint)
+    hint = _cure(bundle, given, raster_px, limit_bytes, packed_is_mapped)
+    if hint is None and not packed_is_mapped and _total(_parts(bundle, choice, raster_px**2, True)) <= limit_bytes:
+        hint = f"run `mineru-edge prepare {bundle.path}` first, which takes the decoder's weights off the heap"
+    raise BudgetError(
+        need_bytes=need_bytes,
+        limit_bytes=limit_bytes,
+        hint=hint or f"set the memory limit to {megabytes(need_bytes)} or more",
+    )
 
 
 def vision_bytes(vision: VisionShape, patches: int) -> int:
@@ -109,28 +126,45 @@ def prefill_bytes(text: TextShape, tokens: int) -> int:
     return tokens * 4 * (5 * text.width + 5 * text.mlp_width)
 
 
-def forecast(bundle: Bundle, *, slots: int, tokens: int, patches: int, raster_pixels: int) -> tuple[Part, ...]:
+def forecast(
+    bundle: Bundle, *, slots: int, tokens: int, patches: int, raster_pixels: int, packed_is_mapped: bool
+) -> tuple[Part, ...]:
     """What work takes that is no more than `slots` sequences of `tokens` and pictures of `patches`, part by part."""
-    return _parts(bundle, _Choice(slots, tokens, patches), raster_pixels)
+    choice = _Choice(slots, tokens, patches, PREFILL_CHUNKS[0])
+    return _parts(bundle, choice, raster_pixels, packed_is_mapped)
 
 
-def _parts(bundle: Bundle, choice: _Choice, raster_pixels: int) -> tuple[Part, ...]:
+def _parts(bundle: Bundle, choice: _Choice, raster_pixels: int, packed_is_mapped: bool) -> tuple[Part, ...]:
     text, sizes = bundle.text, {entry.path: entry.bytes for entry in bundle.files}
-    prompt_bytes = choice.capacity_tokens * 4 * (text.width + 2 * text.rotary_width)
-    activations = max(
-        vision_bytes(bundle.vision, choice.patch_cap),
-        prefill_bytes(text, min(PREFILL_CHUNK, choice.capacity_tokens)) + prompt_bytes,
-    )
-    return (
+    packed = int(sizes[DECODER_DATA_FILE] * PACKED_PER_BYTE)
+    prompt = choice.capacity_tokens * 4 * (text.width + 2 * text.rotary_width)
+    vision = vision_bytes(bundle.vision, choice.patch_cap)
+    decoding = prefill_bytes(text, min(choice.prefill_chunk, choice.capacity_tokens)) + prompt
+    spoken = max(0, choice.capacity_tokens - choice.patch_cap // bundle.vision.merge**2)
+    embedding = sizes[EMBED_FILE]
+    resident = sizes[VISION_DATA_FILE]
+    if can_drop():
+        vision += int(resident * SWEPT_SHARE)
+        decoding += packed if packed_is_mapped else 0
+        resident = 0 if packed_is_mapped else packed
+        embedding = min(embedding, choice.slots * spoken * EMBED_ROW_BYTES)
+    else:
+        resident += packed
+    parts = (
         Part("interpreter and engine", INTERPRETER_BYTES),
         Part("tokenizer", sizes[TOKENIZER_FILE] * TOKENIZER_BYTES_PER_BYTE),
-        Part("mapped weights", sizes[VISION_DATA_FILE] + sizes[EMBED_FILE]),
-        Part("decoder weights", int(sizes[DECODER_DATA_FILE] * PACKED_PER_BYTE)),
-        Part("activations", activations),
+        Part("embedding rows", embedding),
+        Part("weights in memory always", resident),
+        Part("vision or decoding at work", max(vision, decoding)),
         Part("key-value store", choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(4)),
         Part("logits", choice.slots * text.vocab * 4),
         Part("page rasters", RASTERS * raster_pixels * 3),
     )
+    return tuple(part for part in parts if part.bytes)
+
+
+def _total(parts: tuple[Part, ...]) -> int:
+    return sum(part.bytes for part in parts)
 
 
 def _choices(
@@ -146,23 +180,28 @@ def _choices(
         return capacity_tokens or min(tokens, bundle.text.max_positions)
 
     most_slots, least_slots = slots or SLOTS, slots or 1
+    chunk, least_chunk = PREFILL_CHUNKS[0], PREFILL_CHUNKS[-1]
     for count in range(most_slots, least_slots - 1, -1):
-        yield _Choice(count, capacity(most_patches, ROOM_TOKENS), most_patches)
+        yield _Choice(count, capacity(most_patches, ROOM_TOKENS), most_patches, chunk)
     for room in range(ROOM_TOKENS, LEAST_ROOM_TOKENS - 1, -256):
-        yield _Choice(least_slots, capacity(most_patches, room), most_patches)
+        yield _Choice(least_slots, capacity(most_patches, room), most_patches, chunk)
+    for chunk in PREFILL_CHUNKS:
+        yield _Choice(least_slots, capacity(most_patches, LEAST_ROOM_TOKENS), most_patches, chunk)
     for step in range(PATCH_STEPS, -1, -1):
         patches = least_patches + (most_patches - least_patches) * step // PATCH_STEPS
-        yield _Choice(least_slots, capacity(patches, LEAST_ROOM_TOKENS), patches)
+        yield _Choice(least_slots, capacity(patches, LEAST_ROOM_TOKENS), patches, least_chunk)
 
 
-def _cure(bundle: Bundle, given: dict[str, int | None], raster_px: int, limit_bytes: int) -> str | None:
+def _cure(
+    bundle: Bundle, given: dict[str, int | None], raster_px: int, limit_bytes: int, packed_is_mapped: bool
+) -> str | None:
     """The given option to lower, and to what, if lowering one alone is enough."""
     for name, value in given.items():
         if value is None:
             continue
         for choice in _choices(bundle, **{**given, name: None}):
             lower = getattr(choice, name)
-            if lower < value and sum(part.bytes for part in _parts(bundle, choice, raster_px**2)) <= limit_bytes:
+            if lower < value and _total(_parts(bundle, choice, raster_px**2, packed_is_mapped)) <= limit_bytes:
                 return f"lower {name} from {value} to {lower}"
     return None
 

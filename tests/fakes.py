@@ -107,6 +107,9 @@ class FakeDecoder:
                 self._logits[row, 7] = np.nan
         return self._logits[:batch]
 
+    def rest(self) -> None:
+        pass
+
     def held(self, slot: int, tokens: int) -> list[int]:
         """The token ids in a slot; every layer and head must agree."""
         stored = np.stack([self._kv.views(layer, slot, 1)[0][0, :, :tokens] for layer in range(self._kv.layers)])

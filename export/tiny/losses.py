@@ -24,6 +24,7 @@ GUIDED = ((1, 0), (2, 1))  # decoder layer, head
 EDGES_AFTER, VALUE_AFTER = 1, 2  # decoder layers
 PLACES = 24  # rows and columns told apart
 NEAR = 0.12  # of the page: edges that a patch is asked about
+FINE = 0.005  # of the page: a coordinate's loss is linear above and quadratic below
 
 
 class Helpers(nn.Module):
@@ -156,9 +157,9 @@ def layout_losses(
     wanted = torch.isfinite(values)
     return {
         "type": F.cross_entropy(helpers.types(rows).flatten(0, 1), types.flatten()),
-        "box": F.smooth_l1_loss(helpers.boxes(rows)[near], (boxes - centre)[near], beta=0.01),
-        "edge": F.smooth_l1_loss(cells[known], edges[known], beta=0.01),
-        "value": F.smooth_l1_loss(told[wanted], values[wanted], beta=0.01),
+        "box": F.smooth_l1_loss(helpers.boxes(rows)[near], (boxes - centre)[near], beta=FINE),
+        "edge": F.smooth_l1_loss(cells[known], edges[known], beta=FINE),
+        "value": F.smooth_l1_loss(told[wanted], values[wanted], beta=FINE),
     }
 
 
@@ -168,9 +169,9 @@ WEIGHTS = {
     "ctc": 0.3,
     "merged_ctc": 0.5,
     "type": 0.3,
-    "box": 5.0,
-    "edge": 5.0,
-    "value": 5.0,
+    "box": 15.0,
+    "edge": 15.0,
+    "value": 15.0,
     "place": 0.2,
     "correct": 0.0,
 }

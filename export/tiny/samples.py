@@ -22,7 +22,7 @@ from .tokenizer import build, token_id
 Array = NDArray[Any]
 
 TOKENIZER = build()
-LAYOUT_PX = (280, 392)
+LAYOUT_PX = (280, 588)  # lines are closer than columns: a row of merged cells is one line of print
 UNIT, PATCH = 28, 14
 MIN_PIXELS, MAX_PIXELS = 4 * UNIT * UNIT, 1280 * UNIT * UNIT
 FRAMES_PER_COLUMN = 3

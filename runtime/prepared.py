@@ -1,0 +1,81 @@
+"""Decoder weights in the engine's own layout, written once on the device and mapped from then on.
+
+An engine packs the weights for the processor it runs on. Packed anew at every start they are half a gigabyte of
+private memory; read from a file they are pages that the system can take back. The file fits one engine version, one
+processor and one bundle, which is what the folder's name and its note say.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import re
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from mineru_edge.models.bundle import DECODER_DATA_FILE, DECODER_FILE, Bundle
+from mineru_edge.models.errors import SpaceError
+
+PREPARED = "prepared"
+NOTE = "prepared.json"
+CPUINFO = Path("/proc/cpuinfo")
+
+
+def prepared_folder(bundle: Bundle, engine: str, *, cpuinfo: Path = CPUINFO) -> Path:
+    """Where `engine`, a name with its version, keeps its files for this processor; it may not exist."""
+    return bundle.path / PREPARED / f"{engine}-{_processor(cpuinfo)}"
+
+
+def find(bundle: Bundle, engine: str, *, cpuinfo: Path = CPUINFO) -> Path | None:
+    """That folder, if it was finished for the decoder that the bundle holds now."""
+    folder = prepared_folder(bundle, engine, cpuinfo=cpuinfo)
+    try:
+        note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
+        sizes = {name: (folder / name).stat().st_size for name in note["files"]}
+        return folder if note == {"decoder": _decoder(bundle), "files": sizes} else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def prepare(bundle: Bundle, engine: str, write: Callable[[Path], None], *, cpuinfo: Path = CPUINFO) -> Path:
+    """Let `write` fill a new folder and put it in place when it is whole; what was there for this engine goes.
+
+    SpaceError when the bundle's directory cannot be written, or is full.
+    """
+    folder = prepared_folder(bundle, engine, cpuinfo=cpuinfo)
+    try:
+        folder.parent.mkdir(exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder.parent) as work:
+            draft = Path(work) / "draft"
+            draft.mkdir()
+            write(draft)
+            sizes = {file.name: file.stat().st_size for file in sorted(draft.iterdir())}
+            note = {"decoder": _decoder(bundle), "files": sizes}
+            (draft / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
+            if folder.exists():
+                shutil.rmtree(folder)
+            draft.rename(folder)
+    except OSError as error:
+        raise SpaceError(
+            f"{folder} cannot be written: {error.strerror or error}",
+            hint="prepare a copy of the bundle in a place that can be written, with room for twice the decoder",
+        ) from error
+    return folder
+
+
+def _decoder(bundle: Bundle) -> dict[str, str]:
+    return {entry.path: entry.sha256 for entry in bundle.files if entry.path in (DECODER_FILE, DECODER_DATA_FILE)}
+
+
+def _processor(cpuinfo: Path) -> str:
+    """The machine type and a digest of what decides the layout: the instruction sets."""
+    try:
+        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    flags = " ".join(sorted(found[1].split())) if found else platform.processor()
+    return f"{platform.machine().lower()}-{hashlib.sha256(flags.encode()).hexdigest()[:12]}"
