@@ -9,6 +9,7 @@ from types import TracebackType
 from mineru_edge.models.bundle import Bundle
 from mineru_edge.models.errors import EngineError
 
+from .ceiling import Ceiling, ceiling_of
 from .graphs import Graphs, is_prepared, open_graphs
 from .kv import KVStore
 from .model import Model
@@ -29,6 +30,7 @@ class Engine:
         self.model = Model(bundle, plan, graphs)
         self.kv = kv
         self._scheduler = Scheduler(self.model, kv)
+        self._ceiling: Ceiling | None = None
 
     @classmethod
     def open(
@@ -43,7 +45,8 @@ class Engine:
     ) -> Engine:
         """Plan, allocate, open the graphs. BudgetError, BundleError or EngineError when one of these cannot be.
 
-        None leaves the choice to the memory limit and the machine; no limit means most of what is available now.
+        None leaves the choice to the memory limit and the machine; no limit means most of what is available now. A
+        limit that is given holds for the whole process until `close`, as far as the system can hold it.
         """
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, found {threads}")
@@ -61,7 +64,11 @@ class Engine:
             raise EngineError(f"no memory for the key-value store: {error}", hint="lower the memory limit") from error
         count = thread_count() if threads is None else threads
         logger.info("%d slots of %d tokens, %d threads", plan.slots, plan.capacity_tokens, count)
-        return cls(bundle, plan, open_graphs(bundle, kv, threads=count), kv)
+        engine = cls(bundle, plan, open_graphs(bundle, kv, threads=count), kv)
+        if memory_limit_bytes is not None:
+            engine.model.rest()
+            engine._ceiling = ceiling_of(plan, memory_limit_bytes)
+        return engine
 
     def submit(self, request: Request) -> int:
         """Queue a request; its ticket marks its steps."""
@@ -120,6 +127,8 @@ class Engine:
 
     def close(self) -> None:
         """Let go of graphs and store. Further use is a mistake; closing again is not."""
+        if self._ceiling is not None:
+            self._ceiling.lift()
         for name in ("model", "kv", "_scheduler"):
             self.__dict__.pop(name, None)
 

@@ -6,6 +6,7 @@ Every file read is an argument, so that a test can show another machine. Peak us
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 from .threads import CGROUP_ROOT, SELF_CGROUP, cgroup_folders
 
@@ -28,6 +29,22 @@ def available_bytes(
         cache = stat.get("total_inactive_file", stat.get("inactive_file", 0))  # charged, but given back on demand
         rooms.append(max(0, limit - used + cache))
     return min(rooms, default=None)
+
+
+class OwnMemory(NamedTuple):
+    """What this process holds: resident pages with what is swapped out, and private address space."""
+
+    resident_bytes: int
+    data_bytes: int
+
+
+def own_memory(status: Path) -> OwnMemory | None:
+    """From /proc/self/status; None when the system does not tell."""
+    found = _fields(status)
+    try:
+        return OwnMemory((found["VmRSS:"] + found["VmSwap:"]) * 1024, found["VmData:"] * 1024)
+    except KeyError:
+        return None
 
 
 def _number(*candidates: Path) -> int | None:

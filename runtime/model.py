@@ -56,9 +56,13 @@ class Model:
         vision = self.bundle.vision
         patches = patchify(image, self.bundle.preprocessing, vision, patch_cap=self._plan.patch_cap)
         rotary = vision_rotary(patches.grid_rows, patches.grid_cols, vision)
-        self._graphs.decoder.rest()  # one phase at a time, so that only its weights are resident
-        self._embedding.rest()
+        self.rest()  # one phase at a time, so that only its weights are resident
         return Seen(patches, self._graphs.vision.run(patches.values, rotary.cos, rotary.sin))
+
+    def rest(self) -> None:
+        """Let go of the decoding phase's weights; what is needed again comes back by itself."""
+        self._graphs.decoder.rest()
+        self._embedding.rest()
 
     def prompt(self, text: str, seen: Seen | None) -> Prompt:
         """Put the prompt's text around the image's rows.

@@ -23,6 +23,7 @@ from .mapped import Mapped
 _ERRORS_ONLY = 3
 _M_MMAP_THRESHOLD = -3
 _LARGE_BLOCK_BYTES = 1_000_000
+_NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory")
 _PACKED_FILE, _PACKED_DATA_FILE = "decoder.onnx", "decoder.data"
 ENGINE = f"onnxruntime-{onnxruntime.__version__}"
 
@@ -199,6 +200,8 @@ def _open(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.Infere
 def _failed(graph: str, rows: int, error: Exception) -> EngineError:
     if isinstance(error, EngineError):
         return error
+    if isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY):
+        return EngineError(f"no memory for the {graph} graph on {rows} rows", hint="give a higher memory limit")
     return EngineError(f"the {graph} graph failed on {rows} rows: {error}")
 
 

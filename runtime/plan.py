@@ -36,6 +36,9 @@ SWEPT_SHARE = 0.25  # of vision's mapped weights that are resident at once, see 
 EMBED_ROW_BYTES = 8192  # a row lies on one page or two, and a scale on another
 RASTERS = 2  # the page and the next one; a copy in conversion lives while no graph runs
 
+LIBRARIES, TOKENIZER, EMBEDDING, WEIGHTS = "interpreter and engine", "tokenizer", "embedding rows", "weights kept"
+WORK, STORE, LOGITS, PAGES = "vision or decoding at work", "key-value store", "logits", "page rasters"
+
 
 @dataclass(frozen=True, slots=True)
 class Part:
@@ -54,6 +57,10 @@ class Plan:
     raster_px: int
     parts: tuple[Part, ...]
     limit_bytes: int | None
+
+    def bytes_of(self, *names: str) -> int:
+        """The sum of these parts."""
+        return sum(part.bytes for part in self.parts if part.name in names)
 
     @property
     def total_bytes(self) -> int:
@@ -151,14 +158,14 @@ def _parts(bundle: Bundle, choice: _Choice, raster_pixels: int, packed_is_mapped
     else:
         resident += packed
     parts = (
-        Part("interpreter and engine", INTERPRETER_BYTES),
-        Part("tokenizer", sizes[TOKENIZER_FILE] * TOKENIZER_BYTES_PER_BYTE),
-        Part("embedding rows", embedding),
-        Part("weights in memory always", resident),
-        Part("vision or decoding at work", max(vision, decoding)),
-        Part("key-value store", choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(4)),
-        Part("logits", choice.slots * text.vocab * 4),
-        Part("page rasters", RASTERS * raster_pixels * 3),
+        Part(LIBRARIES, INTERPRETER_BYTES),
+        Part(TOKENIZER, sizes[TOKENIZER_FILE] * TOKENIZER_BYTES_PER_BYTE),
+        Part(EMBEDDING, embedding),
+        Part(WEIGHTS, resident),
+        Part(WORK, max(vision, decoding)),
+        Part(STORE, choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(4)),
+        Part(LOGITS, choice.slots * text.vocab * 4),
+        Part(PAGES, RASTERS * raster_pixels * 3),
     )
     return tuple(part for part in parts if part.bytes)
 

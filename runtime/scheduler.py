@@ -77,7 +77,7 @@ class Scheduler:
             sequence.past_tokens += 1
             sequence.decode_s += now - started
             steps.append(
-                sequence.end(FinishReason.error, error=str(row))
+                sequence.end(FinishReason.error, error=_words(row))
                 if isinstance(row, Exception)
                 else self._take(sequence, row, now)
             )
@@ -114,8 +114,7 @@ class Scheduler:
         except Exception as error:  # a picture can fail in as many ways as Pillow has readers; the others go on
             if not isinstance(error, MineruEdgeError):
                 logger.warning("request %d failed", ticket, exc_info=True)
-            message = str(error) if isinstance(error, MineruEdgeError) else f"{type(error).__name__}: {error}"
-            step = sequence.end(FinishReason.error, error=message)
+            step = sequence.end(FinishReason.error, error=_words(error))
         if step.result is None:
             self._live.append(sequence)
         elif step.result.finish_reason is FinishReason.error:
@@ -171,3 +170,11 @@ class Scheduler:
             if slot < len(self._live):
                 self._live[slot] = last
                 self._kv.move(len(self._live), slot, last.past_tokens)
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, MineruEdgeError):
+        return str(error)
+    if isinstance(error, MemoryError):
+        return "no memory for this request; give a higher memory limit"
+    return f"{type(error).__name__}: {error}"

@@ -58,13 +58,16 @@ def test_parts_add_up_and_are_named(full: Bundle) -> None:
     assert plan.total_bytes == sum(part.bytes for part in plan.parts)
     assert len({part.name for part in plan.parts}) == len(plan.parts)
     assert all(part.bytes > 0 for part in plan.parts)
-    assert {"key-value store", "weights in memory always", "vision or decoding at work"} <= {p.name for p in plan.parts}
+    assert {plans.STORE, plans.WEIGHTS, plans.WORK} <= {part.name for part in plan.parts}
+    assert plan.bytes_of(plans.STORE, plans.LOGITS) == sum(
+        part.bytes for part in plan.parts if part.name in (plans.STORE, plans.LOGITS)
+    )
 
 
 def test_the_store_takes_what_the_plan_says(small: Bundle) -> None:
     plan = make_plan(small, limit_bytes=8 * GB)
     store = KVStore(small.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens)
-    assert store.nbytes == {part.name: part.bytes for part in plan.parts}["key-value store"]
+    assert store.nbytes == {part.name: part.bytes for part in plan.parts}[plans.STORE]
 
 
 def test_with_room_everything_is_at_its_best(full: Bundle) -> None:
@@ -119,7 +122,7 @@ def test_a_page_s_layout_fits_one_gigabyte_when_prepared(full: Bundle) -> None:
 def test_a_system_that_cannot_drop_pages_keeps_all_weights(full: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     """2 GB of limit then are what 1.2 GB are elsewhere."""
     monkeypatch.setattr(plans, "can_drop", lambda: False)
-    weights = {p.name: p.bytes for p in make_plan(full, limit_bytes=8 * GB).parts}["weights in memory always"]
+    weights = {p.name: p.bytes for p in make_plan(full, limit_bytes=8 * GB).parts}[plans.WEIGHTS]
     assert weights == 667_471_872 + int(509_815_296 * plans.PACKED_PER_BYTE)
     with pytest.raises(BudgetError):
         make_plan(full, limit_bytes=int(1.5 * GB))
