@@ -236,6 +236,7 @@ def _planned(engine: Engine, *, slots: int, tokens: int, patches: int, raster_pi
         tokens=tokens,
         patches=patches,
         raster_pixels=raster_pixels,
-        packed_is_mapped=is_prepared(bundle),
+        packed_is_mapped=is_prepared(bundle, engine.kv.kind),
+        kv=engine.kv.kind,
     )
     return sum(part.bytes for part in parts)

@@ -80,7 +80,8 @@ def info(bundle: str | None, as_json: bool, check: bool) -> None:
 
 @cli.command(short_help="Pack a bundle's weights for this processor, once.")
 @click.argument("bundle", required=False)
-def prepare(bundle: str | None) -> None:
+@click.option("--kv", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True, help="Keys and values.")
+def prepare(bundle: str | None, kv: Literal["fp32", "int8"]) -> None:
     """Write BUNDLE's decoder in the engine's own layout for this processor, into BUNDLE/prepared.
 
     From then on it is mapped from there and no longer packed on the heap at every start: half a gigabyte less private
@@ -88,7 +89,7 @@ def prepare(bundle: str | None) -> None:
     """
     from .cli_info import prepare_here
 
-    prepare_here(bundle)
+    prepare_here(bundle, kv)
 
 
 @cli.command(short_help="Measure speed and memory on this machine.")
@@ -106,6 +107,7 @@ def prepare(bundle: str | None) -> None:
 @click.option("--memory-limit", callback=_size, metavar="SIZE", help="What the process may take, such as 2G or 1500M.")
 @click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads; chosen unless given.")
 @click.option("--slots", type=click.IntRange(min=1), metavar="N", help="Blocks read at once; chosen unless given.")
+@click.option("--kv", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True, help="Keys and values.")
 def bench(bundle: str | None, kinds: tuple[str, ...], **options: Any) -> int:
     """Measure BUNDLE, the embedded one unless given: pictures of four sizes, decoding with 1 to 8 slots, a whole page.
 
@@ -120,16 +122,37 @@ def bench(bundle: str | None, kinds: tuple[str, ...], **options: Any) -> int:
 @cli.command(short_help="Turn a checkpoint into a bundle (build machine).")
 @click.argument("checkpoint")
 @click.argument("bundle")
-@click.option("--precision", type=click.Choice(["int8", "fp32"]), default="int8", show_default=True)
-@click.option("--format", "engine", type=click.Choice(["onnx"]), default="onnx", show_default=True)
-def export(checkpoint: str, bundle: str, precision: Literal["int8", "fp32"], engine: Literal["onnx"]) -> None:
+@click.option(
+    "--precision",
+    type=click.Choice(["int8", "fp32"]),
+    default="int8",
+    show_default=True,
+    help="How weights are stored; fp32 is for comparisons.",
+)
+@click.option(
+    "--format", "engine", type=click.Choice(["onnx"]), default="onnx", show_default=True, help="Which engine runs it."
+)
+@click.option(
+    "--kv",
+    type=click.Choice(["fp32", "int8"]),
+    default="fp32",
+    show_default=True,
+    help="int8 adds a decoder that keeps keys and values in a quarter of the memory.",
+)
+def export(
+    checkpoint: str,
+    bundle: str,
+    precision: Literal["int8", "fp32"],
+    engine: Literal["onnx"],
+    kv: Literal["fp32", "int8"],
+) -> None:
     """Turn CHECKPOINT, a Hugging Face directory, into BUNDLE, a directory that runs without torch.
 
     Needs the build machine's packages: pip install 'mineru-edge[export]'.
     """
     from .cli_build import export_bundle
 
-    export_bundle(checkpoint, bundle, precision=precision, engine=engine)
+    export_bundle(checkpoint, bundle, precision=precision, engine=engine, kv=kv)
 
 
 @cli.command(short_help="Compare a bundle with its checkpoint (build machine).")

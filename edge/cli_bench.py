@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from mineru_edge.models.bundle import Bundle, embedded
+from mineru_edge.models.bundle import Bundle, KVKind, embedded
 from mineru_edge.models.errors import OK, MineruEdgeError
 from mineru_edge.runtime.engine import Engine
 from mineru_edge.runtime.threads import thread_count
@@ -30,13 +30,14 @@ def run(
     memory_limit: int | None,
     threads: int | None,
     slots: int | None,
+    kv: KVKind,
 ) -> int:
     """Measure the bundle at `path`, None for the embedded one; the exit code."""
     before = None if versus is None else earlier(versus)
     bundle = Bundle.load(embedded() if path is None else path)
     count = thread_count() if threads is None else threads
     machine = this_machine()
-    with Engine.open(bundle, memory_limit_bytes=memory_limit, threads=count, slots=slots) as engine:
+    with Engine.open(bundle, memory_limit_bytes=memory_limit, threads=count, slots=slots, kv=kv) as engine:
         plan = engine.plan
         if soak_requests is not None:
             return _soak(engine, soak_requests)
@@ -46,6 +47,7 @@ def run(
             "patch_cap": plan.patch_cap,
             "total_bytes": plan.total_bytes,
             "limit_bytes": plan.limit_bytes,
+            "kv": kv,
         }
         words = f"{plan.slots} slots of {plan.capacity_tokens} tokens, {plan.patch_cap} patches at most"
         for line in header(machine, threads=count, bundle=str(bundle.path), plan=words):

@@ -14,13 +14,20 @@ from mineru_edge.models.errors import EngineError
 INSTALL = "pip install 'mineru-edge[export]'"
 
 
-def export_bundle(checkpoint: str, bundle: str, *, precision: Literal["int8", "fp32"], engine: Literal["onnx"]) -> None:
+def export_bundle(
+    checkpoint: str,
+    bundle: str,
+    *,
+    precision: Literal["int8", "fp32"],
+    engine: Literal["onnx"],
+    kv: Literal["fp32", "int8"],
+) -> None:
     """Write `bundle`, with a progress bar on a terminal."""
     with _extra():
         from mineru_edge.export.exporter import export
 
         with ProgressBar() as bar:
-            export(checkpoint, bundle, precision=precision, format=engine, progress=bar.update)
+            export(checkpoint, bundle, precision=precision, format=engine, kv=kv, progress=bar.update)
     click.echo(f"{bundle} is written; `mineru-edge verify {checkpoint} {bundle}` compares it with its source", err=True)
 
 

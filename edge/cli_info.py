@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mineru_edge.models.bundle import Bundle, embedded
+from mineru_edge.models.bundle import Bundle, KVKind, embedded
 from mineru_edge.models.errors import megabytes
 
 
@@ -42,11 +42,13 @@ def show(path: str | None, *, as_json: bool, check: bool) -> None:
         click.echo(f"{name:<20}{value}")
 
 
-def prepare_here(path: str | None) -> None:
+def prepare_here(path: str | None, kv: KVKind) -> None:
     """Pack the decoder of the bundle at `path`, None for the embedded one, for this machine; says where it lies."""
     from mineru_edge.runtime.graphs import prepare
 
-    folder = prepare(Bundle.load(embedded() if path is None else path))
+    bundle = Bundle.load(embedded() if path is None else path)
+    bundle.check_kv(kv)
+    folder = prepare(bundle, kv)
     size = sum(file.stat().st_size for file in folder.iterdir())
     click.echo(f"{folder}: {megabytes(size)}")
 

@@ -76,16 +76,31 @@ def generated(count: int, *, first_seed: int = FIRST_SEED) -> list[Page]:
 def cases(reference: Reference, pages: Sequence[Page], *, max_new_tokens: int) -> Iterator[Case]:
     """A layout request per page, then one per block that can be read."""
     for number, page in enumerate(pages):
-        layout = page.image.convert("RGB").resize(reference.facts.preprocessing.layout_size, Image.Resampling.BICUBIC)
-        blocks, asked = page.blocks, None
-        if blocks is None:
-            asked = reference.ask(layout, PROMPTS["layout"], max_new_tokens=max_new_tokens)
-            found = layout_boxes(reference.text(asked[1].ids))
-            blocks = tuple((kind, (x0, y0, x1, y1)) for kind, x0, y0, x1, y1 in found)
+        size = reference.facts.preprocessing.layout_size
+        if page.blocks is not None:
+            yield from asked_in(page, number, size)
+            continue
+        layout = _layout_picture(page, size)
+        asked = reference.ask(layout, PROMPTS["layout"], max_new_tokens=max_new_tokens)
+        found = layout_boxes(reference.text(asked[1].ids))
         yield Case(number, "layout", layout, asked)
-        for kind, box in blocks or (_SOMEWHERE,):
-            if kind not in _UNREAD and (crop := _crop(page.image, box)) is not None:
-                yield Case(number, _KIND_OF_BLOCK.get(kind, "text"), crop)
+        yield from _crops(Page(page.image, tuple((kind, (x0, y0, x1, y1)) for kind, x0, y0, x1, y1 in found)), number)
+
+
+def asked_in(page: Page, number: int, layout_size: tuple[int, int]) -> Iterator[Case]:
+    """The requests of a page whose blocks are known; `layout_size` is (width, height) in pixels."""
+    yield Case(number, "layout", _layout_picture(page, layout_size))
+    yield from _crops(page, number)
+
+
+def _layout_picture(page: Page, size: tuple[int, int]) -> Image.Image:
+    return page.image.convert("RGB").resize(size, Image.Resampling.BICUBIC)
+
+
+def _crops(page: Page, number: int) -> Iterator[Case]:
+    for kind, box in page.blocks or (_SOMEWHERE,):
+        if kind not in _UNREAD and (crop := _crop(page.image, box)) is not None:
+            yield Case(number, _KIND_OF_BLOCK.get(kind, "text"), crop)
 
 
 def _crop(image: Image.Image, box: Box) -> Image.Image | None:

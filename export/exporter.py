@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Literal
 
 from mineru_edge.models import bundle as layout
-from mineru_edge.models.bundle import Bundle
+from mineru_edge.models.bundle import Bundle, KVKind
 from mineru_edge.models.errors import SpaceError, megabytes
 
 from . import quantize
@@ -41,13 +41,15 @@ def export(
     *,
     precision: Precision = "int8",
     format: Format = "onnx",
+    kv: KVKind = "fp32",
     schemes: Mapping[str, Scheme] | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
     """Write the bundle of a checkpoint directory; returns it loaded.
 
-    `schemes` overrides how single matrices are stored (see `schemes.py`). Needs memory for about three times the
-    largest tensor in f32. CheckpointError when the checkpoint cannot be used, SpaceError when the bundle cannot be
+    `schemes` overrides how single matrices are stored (see `schemes.py`). With `kv` int8, generated pages are run
+    through the bundle, and it gets a second decoder whose key-value store is int8. Needs memory for about three times
+    the largest tensor in f32. CheckpointError when the checkpoint cannot be used, SpaceError when the bundle cannot be
     written; neither leaves anything behind.
     """
     assert format == "onnx", format
@@ -70,7 +72,16 @@ def export(
         _write_embedding(draft / layout.EMBED_FILE, opened, chosen[EMBEDDING])
         shutil.copyfile(opened.path / layout.TOKENIZER_FILE, draft / layout.TOKENIZER_FILE)
         _describe(draft, opened, facts, precision).save()
+        if kv == "int8":
+            _add_kv8(Bundle.load(draft), progress)
     return Bundle.load(target)
+
+
+def _add_kv8(bundle: Bundle, progress: Progress | None) -> None:
+    from .calibrate import kv_peaks  # these two run the engine, which a plain export does not
+    from .kv8 import write_kv8
+
+    write_kv8(bundle, kv_peaks(bundle, progress=progress))
 
 
 def _write_embedding(file: Path, checkpoint: Checkpoint, scheme: Scheme) -> None:

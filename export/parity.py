@@ -104,6 +104,16 @@ class Golden:
 
 
 @dataclass(frozen=True, slots=True)
+class KVAgreement:
+    """The bundle over an int8 key-value store against itself over f32: requests that are equal, tokens, edits."""
+
+    requests: int
+    equal: int
+    tokens: int
+    edits: int
+
+
+@dataclass(frozen=True, slots=True)
 class Parity:
     """All requests of one comparison; what `parity.json` holds."""
 
@@ -111,6 +121,7 @@ class Parity:
     requests: tuple[Compared, ...]
     golden: tuple[Golden, ...]
     tools: tuple[tuple[str, str], ...]
+    kv8: KVAgreement | None = None
 
     @property
     def thresholds(self) -> Thresholds:
@@ -163,6 +174,12 @@ class Parity:
                     f"page {r.page} {r.kind}: token {d.at} of {r.tokens} is {d.exported}, not {d.reference}: {choice}, "
                     f"margin {d.margin:.3g}"
                 )
+        if (kv8 := self.kv8) is not None:
+            agreement = 1 - kv8.edits / max(1, kv8.tokens)
+            lines.append(
+                f"int8 keys and values against f32 ones: {kv8.equal} of {kv8.requests} requests equal, "
+                f"{agreement:.2%} of {kv8.tokens} tokens"
+            )
         missed = self.missed()
         return "\n".join([*filter(None, lines), *(missed or [f"within the thresholds for {self.precision}"])])
 
@@ -172,6 +189,7 @@ class Parity:
             "parity_version": PARITY_VERSION, "precision": self.precision, "passed": not self.missed(),
             "thresholds": asdict(self.thresholds), "measured": self.measured(), "tools": dict(self.tools),
             "requests": [asdict(r) for r in self.requests], "golden": [asdict(g) for g in self.golden],
+            "kv8": asdict(self.kv8) if self.kv8 else None,
         }  # fmt: skip
 
     @staticmethod

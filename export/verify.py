@@ -12,7 +12,7 @@ import importlib.metadata
 import io
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -27,7 +27,18 @@ from mineru_edge.runtime.engine import Engine
 from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
 
 from .cases import PAGES, Case, Page, cases, generated, open_page
-from .parity import BOX_OVERLAP, KINDS, Compared, Divergence, Golden, Parity, boxes_back, edits, layout_boxes
+from .parity import (
+    BOX_OVERLAP,
+    KINDS,
+    Compared,
+    Divergence,
+    Golden,
+    KVAgreement,
+    Parity,
+    boxes_back,
+    edits,
+    layout_boxes,
+)
 from .reference import Answer, Asked, Reference
 from .schemes import Precision
 
@@ -90,9 +101,10 @@ def verify(
         for index, result in engine.results(requests):
             results[index] = result
             tell(f"bundle, {asked[index].case.kind} of page {asked[index].case.page}")
+    agreement = _kv8(opened, asked, results, max_new_tokens, slots, threads, capacity)
     precision = _precision(opened)
     compared = tuple(_compare_tokens(reference, each, results[i], precision) for i, each in enumerate(asked))
-    parity = Parity(precision, compared, _golden(asked, compared), _tools())
+    parity = Parity(precision, compared, _golden(asked, compared), _tools(), agreement)
     _write(opened, parity)
     return parity
 
@@ -125,6 +137,29 @@ def _ask(reference: Reference, engine: Engine, case: Case, max_new_tokens: int) 
         ids_equal=[*before, *pads, *after] == asked.ids,
         tokens=len(answer.ids), edits=0, divergence=None, boxes=None,
     ))  # fmt: skip
+
+
+def _kv8(
+    bundle: Bundle,
+    asked: Sequence[_Asked],
+    results: Mapping[int, Result],
+    max_new_tokens: int,
+    slots: int,
+    threads: int | None,
+    capacity: int,
+) -> KVAgreement | None:
+    """The same requests over an int8 store against those over f32; None when the bundle has no such decoder."""
+    if "int8" not in bundle.kv_kinds:
+        return None
+    requests = (Request(each.case.image, each.case.prompt, DecodeParams(max_new_tokens)) for each in asked)
+    tokens = wrong = equal = 0
+    with Engine.open(bundle, slots=slots, threads=threads, capacity_tokens=capacity, kv="int8") as engine:
+        for index, result in engine.results(requests):
+            expected = results[index].token_ids
+            tokens += len(expected)
+            wrong += edits(expected, result.token_ids)
+            equal += expected == result.token_ids
+    return KVAgreement(requests=len(asked), equal=equal, tokens=tokens, edits=wrong)
 
 
 def _compare_tokens(reference: Reference, asked: _Asked, result: Result, precision: Precision) -> Compared:

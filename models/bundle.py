@@ -25,12 +25,14 @@ TOKENIZER_FILE = "tokenizer.json"
 EMBED_FILE = "embed.bin"
 VISION_FILE, VISION_DATA_FILE = "onnx/vision.onnx", "onnx/vision.data"
 DECODER_FILE, DECODER_DATA_FILE = "onnx/decoder.onnx", "onnx/decoder.data"
+DECODER_KV8_FILE = "onnx/decoder_kv8.onnx"  # optional; its weights are in DECODER_DATA_FILE
 PARITY_FILE = "parity.json"
 
 COPY_AGAIN = "copy the whole bundle directory again, or export it again"
 
 Kind = Literal["int8", "fp32"]
 Engine = Literal["onnx", "openvino"]
+KVKind = Literal["fp32", "int8"]
 ENGINE_FILES: dict[Engine, tuple[str, ...]] = {
     "onnx": (VISION_FILE, VISION_DATA_FILE, DECODER_FILE, DECODER_DATA_FILE),
     "openvino": ("openvino/vision.xml", "openvino/vision.bin", "openvino/decoder.xml", "openvino/decoder.bin"),
@@ -134,6 +136,16 @@ class Bundle:
                 _refuse(path, "a readable file", error.strerror or str(error), COPY_AGAIN)
             if found != entry.sha256:
                 _refuse(path, f"sha256 {entry.sha256}", f"sha256 {found}", COPY_AGAIN)
+
+    @property
+    def kv_kinds(self) -> tuple[KVKind, ...]:
+        """How the key-value store may be kept: as f32, and as int8 when the bundle was exported with its scales."""
+        return ("fp32", "int8") if any(entry.path == DECODER_KV8_FILE for entry in self.files) else ("fp32",)
+
+    def check_kv(self, kind: KVKind) -> None:
+        """BundleError when the key-value store cannot be kept so."""
+        if kind not in self.kv_kinds:
+            raise BundleError(f"{self.path} has no decoder for {kind} keys and values", hint="export it with --kv int8")
 
     def file(self, name: str) -> Path:
         """The path of a file of this bundle, such as `VISION_FILE`. BundleError when the bundle has none."""

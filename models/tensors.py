@@ -9,7 +9,7 @@ decoder
     sections to `cos` and `sin`; the graph rotates in the rotate-half form. `seqlens_k` is the number of valid tokens of
     each row after this run, minus 1, and `total_sequence_length` the largest of (`seqlens_k` + 1). Each `present_*` is
     the same buffer as its `past_*`, updated in place: the axis `capacity` is room, not length. `logits` are those of
-    each row's last position only.
+    each row's last position only. A second graph may keep the store as int8, with a scale per head and dimension in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Literal
 from .architecture import TextShape, VisionShape
 
 Axis = int | str
-Dtype = Literal["float32", "int32"]
+Dtype = Literal["float32", "int32", "int8"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +45,22 @@ def vision_outputs(shape: VisionShape) -> tuple[TensorSpec, ...]:
     return (TensorSpec("embeds", ("tokens", shape.out_width), "float32"),)
 
 
-def decoder_inputs(shape: TextShape) -> tuple[TensorSpec, ...]:
+def decoder_inputs(shape: TextShape, *, store: Dtype = "float32") -> tuple[TensorSpec, ...]:
     return (
         TensorSpec("embeds", ("batch", "sequence", shape.width), "float32"),
         TensorSpec("cos", ("batch", "sequence", shape.rotary_width), "float32"),
         TensorSpec("sin", ("batch", "sequence", shape.rotary_width), "float32"),
         TensorSpec("seqlens_k", ("batch",), "int32"),
         TensorSpec("total_sequence_length", (), "int32"),
-        *_kv_store("past", shape),
+        *_kv_store("past", shape, store),
     )
 
 
-def decoder_outputs(shape: TextShape) -> tuple[TensorSpec, ...]:
-    return (TensorSpec("logits", ("batch", 1, shape.vocab), "float32"), *_kv_store("present", shape))
+def decoder_outputs(shape: TextShape, *, store: Dtype = "float32") -> tuple[TensorSpec, ...]:
+    return (TensorSpec("logits", ("batch", 1, shape.vocab), "float32"), *_kv_store("present", shape, store))
 
 
-def _kv_store(side: str, shape: TextShape) -> tuple[TensorSpec, ...]:
+def _kv_store(side: str, shape: TextShape, store: Dtype) -> tuple[TensorSpec, ...]:
     axes: tuple[Axis, ...] = ("batch", shape.kv_heads, "capacity", shape.head_dim)
     names = (f"{side}_{kind}_{layer}" for layer in range(shape.layers) for kind in ("key", "value"))
-    return tuple(TensorSpec(name, axes, "float32") for name in names)
+    return tuple(TensorSpec(name, axes, store) for name in names)

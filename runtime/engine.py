@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 
-from mineru_edge.models.bundle import Bundle
+from mineru_edge.models.bundle import Bundle, KVKind
 from mineru_edge.models.errors import EngineError
 
 from .ceiling import Ceiling, ceiling_of
@@ -42,6 +42,7 @@ class Engine:
         threads: int | None = None,
         capacity_tokens: int | None = None,
         patch_cap: int | None = None,
+        kv: KVKind = "fp32",
     ) -> Engine:
         """Plan, allocate, open the graphs. BudgetError, BundleError or EngineError when one of these cannot be.
 
@@ -50,21 +51,23 @@ class Engine:
         """
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, found {threads}")
+        bundle.check_kv(kv)
         plan = make_plan(
             bundle,
-            packed_is_mapped=is_prepared(bundle),
+            packed_is_mapped=is_prepared(bundle, kv),
+            kv=kv,
             limit_bytes=memory_limit_bytes,
             slots=slots,
             capacity_tokens=capacity_tokens,
             patch_cap=patch_cap,
         )
         try:
-            kv = KVStore(bundle.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens)
+            store = KVStore(bundle.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens, kind=kv)
         except OSError as error:
             raise EngineError(f"no memory for the key-value store: {error}", hint="lower the memory limit") from error
         count = thread_count() if threads is None else threads
         logger.info("%d slots of %d tokens, %d threads", plan.slots, plan.capacity_tokens, count)
-        engine = cls(bundle, plan, open_graphs(bundle, kv, threads=count), kv)
+        engine = cls(bundle, plan, open_graphs(bundle, store, threads=count), store)
         if memory_limit_bytes is not None:
             engine.model.rest()
             engine._ceiling = ceiling_of(plan, memory_limit_bytes)

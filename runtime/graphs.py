@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Protocol
 
-from mineru_edge.models.bundle import Bundle
+from mineru_edge.models.bundle import Bundle, KVKind
 from mineru_edge.models.errors import EngineError
 
 from .arrays import F32
@@ -56,14 +56,14 @@ def open_graphs(bundle: Bundle, kv: KVStore, *, threads: int) -> Graphs:
     return Graphs(ort.OrtVision(bundle, threads=threads), ort.OrtDecoder(bundle, kv, threads=threads))
 
 
-def is_prepared(bundle: Bundle) -> bool:
+def is_prepared(bundle: Bundle, kv: KVKind) -> bool:
     """Whether the decoder's weights are mapped in the engine's own layout, not packed on the heap at every start."""
-    return bool(_engine(bundle).is_prepared(bundle))
+    return bool(_engine(bundle).is_prepared(bundle, kv))
 
 
-def prepare(bundle: Bundle) -> Path:
+def prepare(bundle: Bundle, kv: KVKind) -> Path:
     """Write that layout for this processor into the bundle's directory; where it lies. SpaceError, EngineError."""
-    folder: Path = _engine(bundle).prepare_decoder(bundle)
+    folder: Path = _engine(bundle).prepare_decoder(bundle, kv)
     return folder
 
 

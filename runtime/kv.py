@@ -13,22 +13,27 @@ import mmap
 import numpy as np
 
 from mineru_edge.models.architecture import TextShape
+from mineru_edge.models.bundle import KVKind
 
-from .arrays import F32
+from .arrays import F32, I8
+
+ITEM_BYTES: dict[KVKind, int] = {"fp32": 4, "int8": 1}
 
 
 class KVStore:
-    """f32 [layer, key|value, slot, kv_head, position, head_dim]; `capacity_tokens` positions per slot."""
+    """f32 or int8 [layer, key|value, slot, kv_head, position, head_dim]; `capacity_tokens` positions per slot."""
 
-    def __init__(self, text: TextShape, *, slots: int, capacity_tokens: int) -> None:
+    def __init__(self, text: TextShape, *, slots: int, capacity_tokens: int, kind: KVKind = "fp32") -> None:
         """OSError when the system refuses the memory."""
         shape = (text.layers, 2, slots + slots % 2, text.kv_heads, capacity_tokens, text.head_dim)
-        pages = _anonymous(math.prod(shape) * np.dtype(np.float32).itemsize)
+        pages = _anonymous(math.prod(shape) * ITEM_BYTES[kind])
         # A page is backed when it is first written. numpy.zeros asks for huge pages: the first token then backs it all.
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without huge pages
                 pages.madvise(mmap.MADV_NOHUGEPAGE)
-        self._store: F32 = np.frombuffer(pages, np.float32).reshape(shape)
+        dtype = np.dtype(np.float32 if kind == "fp32" else np.int8)
+        self._store: F32 | I8 = np.frombuffer(pages, dtype).reshape(shape)
+        self.kind = kind
         self.slots = slots
         self.capacity_tokens = capacity_tokens
 
@@ -45,7 +50,7 @@ class KVStore:
     def nbytes(self) -> int:
         return self._store.nbytes
 
-    def views(self, layer: int, first_slot: int, count: int) -> tuple[F32, F32]:
+    def views(self, layer: int, first_slot: int, count: int) -> tuple[F32 | I8, F32 | I8]:
         """Keys and values of `count` slots, each [count, kv_head, position, head_dim]: views, contiguous."""
         keys, values = self._store[layer, :, first_slot : first_slot + count]
         return keys, values

@@ -12,11 +12,19 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from mineru_edge.models.bundle import DECODER_DATA_FILE, DECODER_FILE, VISION_DATA_FILE, VISION_FILE, Bundle
+from mineru_edge.models.bundle import (
+    DECODER_DATA_FILE,
+    DECODER_FILE,
+    DECODER_KV8_FILE,
+    VISION_DATA_FILE,
+    VISION_FILE,
+    Bundle,
+    KVKind,
+)
 from mineru_edge.models.errors import EngineError
 
 from . import prepared
-from .arrays import F32
+from .arrays import F32, I8
 from .kv import KVStore
 from .mapped import Mapped
 
@@ -25,6 +33,7 @@ _M_MMAP_THRESHOLD = -3
 _LARGE_BLOCK_BYTES = 1_000_000
 _NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory")
 _PACKED_FILE, _PACKED_DATA_FILE = "decoder.onnx", "decoder.data"
+DECODER_GRAPHS: dict[KVKind, str] = {"fp32": DECODER_FILE, "int8": DECODER_KV8_FILE}
 ENGINE = f"onnxruntime-{onnxruntime.__version__}"
 
 
@@ -62,8 +71,9 @@ class OrtDecoder:
     def __init__(self, bundle: Bundle, kv: KVStore, *, threads: int) -> None:
         _give_large_blocks_back()
         # Pre-packing stays on: without it MatMulNBits falls back to dequantising.
-        ready = prepared.find(bundle, ENGINE)
-        file = bundle.file(DECODER_FILE) if ready is None else ready / _PACKED_FILE
+        graph = DECODER_GRAPHS[kv.kind]
+        ready = prepared.find(bundle, ENGINE, graph)
+        file = bundle.file(graph) if ready is None else ready / _PACKED_FILE
         self._session = _open(file, _options(threads))
         self._weights = Mapped(bundle.file(DECODER_DATA_FILE) if ready is None else ready / _PACKED_DATA_FILE)
         self._text = bundle.text
@@ -92,7 +102,7 @@ class OrtDecoder:
         for layer in range(self._kv.layers):
             for kind, view in zip(("key", "value"), self._kv.views(layer, first_slot, batch), strict=True):
                 bound.bind(f"past_{kind}_{layer}", f"present_{kind}_{layer}", view)
-        bound.bind(None, "logits", self._logits[:batch])
+        bound.bind_logits(self._logits[:batch])
         if tokens == 1:
             self._steps[first_slot, batch] = bound
         return bound
@@ -106,7 +116,7 @@ class _Bound:
     ) -> None:
         self._session = session
         self._binding = session.io_binding()
-        self._outputs: list[F32] = []
+        self._outputs: list[F32 | I8] = []
         self._checked = False
         self._embeds: F32 = np.empty((batch, tokens, width), np.float32)
         self._cos: F32 = np.empty((batch, tokens, rotary_width), np.float32)
@@ -123,7 +133,7 @@ class _Bound:
         for name, array in inputs.items():
             self._binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array))
 
-    def bind(self, source: str | None, target: str, array: F32) -> None:
+    def bind(self, source: str | None, target: str, array: F32 | I8) -> None:
         """Let output `target`, and input `source` if given, be `array` itself."""
         assert array.flags.c_contiguous, f"{target} is not contiguous"
         value = onnxruntime.OrtValue.ortvalue_from_numpy(array)
@@ -131,6 +141,10 @@ class _Bound:
             self._binding.bind_ortvalue_input(source, value)
         self._binding.bind_ortvalue_output(target, value)
         self._outputs.append(array)
+
+    def bind_logits(self, array: F32) -> None:
+        self._logits = array
+        self.bind(None, "logits", array)
 
     def run(self, embeds: F32, cos: F32, sin: F32, past_tokens: Sequence[int]) -> F32:
         self._embeds[...], self._cos[...], self._sin[...] = embeds, cos, sin
@@ -140,7 +154,7 @@ class _Bound:
         self._session.run_with_iobinding(self._binding)
         if not self._checked:
             self._check_in_place()
-        return self._outputs[-1][:, 0]
+        return self._logits[:, 0]
 
     def _check_in_place(self) -> None:
         """The engine could have answered elsewhere, and the store would silently stay empty."""
@@ -150,7 +164,7 @@ class _Bound:
         self._checked = True
 
 
-def prepare_decoder(bundle: Bundle) -> Path:
+def prepare_decoder(bundle: Bundle, kv: KVKind) -> Path:
     """Write the decoder with its weights packed for this processor; `OrtDecoder` takes it from then on.
 
     SpaceError when it cannot be written, EngineError when the bundle's decoder cannot be opened.
@@ -165,13 +179,13 @@ def prepare_decoder(bundle: Bundle) -> Path:
             ("session.optimized_model_external_initializers_min_size_in_bytes", "1024"),
         ):
             options.add_session_config_entry(key, value)
-        _open(bundle.file(DECODER_FILE), options)
+        _open(bundle.file(DECODER_GRAPHS[kv]), options)
 
-    return prepared.prepare(bundle, ENGINE, write)
+    return prepared.prepare(bundle, ENGINE, DECODER_GRAPHS[kv], write)
 
 
-def is_prepared(bundle: Bundle) -> bool:
-    return prepared.find(bundle, ENGINE) is not None
+def is_prepared(bundle: Bundle, kv: KVKind) -> bool:
+    return prepared.find(bundle, ENGINE, DECODER_GRAPHS[kv]) is not None
 
 
 def _options(threads: int) -> onnxruntime.SessionOptions:

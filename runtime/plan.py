@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from mineru_edge.models.architecture import TextShape, VisionShape
-from mineru_edge.models.bundle import DECODER_DATA_FILE, EMBED_FILE, TOKENIZER_FILE, VISION_DATA_FILE, Bundle
+from mineru_edge.models.bundle import DECODER_DATA_FILE, EMBED_FILE, TOKENIZER_FILE, VISION_DATA_FILE, Bundle, KVKind
 from mineru_edge.models.errors import BudgetError, megabytes
 
+from .kv import ITEM_BYTES
 from .mapped import can_drop
 from .memory import available_bytes
 
@@ -79,6 +80,7 @@ def make_plan(
     bundle: Bundle,
     *,
     packed_is_mapped: bool = False,
+    kv: KVKind = "fp32",
     limit_bytes: int | None = None,
     slots: int | None = None,
     capacity_tokens: int | None = None,
@@ -96,7 +98,7 @@ def make_plan(
         limit_bytes = int(available * SHARE_OF_AVAILABLE)
     choice = None
     for choice in _choices(bundle, slots, capacity_tokens, patch_cap):
-        parts = _parts(bundle, choice, raster_px**2, packed_is_mapped)
+        parts = _parts(bundle, choice, raster_px**2, packed_is_mapped, kv)
         need_bytes = _total(parts)
         if limit_bytes is None or need_bytes <= limit_bytes:
             return Plan(
@@ -111,8 +113,8 @@ def make_plan(
     assert choice is not None
     assert limit_bytes is not None
     given = {"slots": slots, "capacity_tokens": capacity_tokens, "patch_cap": patch_cap}
-    hint = _cure(bundle, given, raster_px, limit_bytes, packed_is_mapped)
-    if hint is None and not packed_is_mapped and _total(_parts(bundle, choice, raster_px**2, True)) <= limit_bytes:
+    hint = _cure(bundle, given, raster_px, limit_bytes, packed_is_mapped, kv)
+    if hint is None and not packed_is_mapped and _total(_parts(bundle, choice, raster_px**2, True, kv)) <= limit_bytes:
         hint = f"run `mineru-edge prepare {bundle.path}` first, which takes the decoder's weights off the heap"
     raise BudgetError(
         need_bytes=need_bytes,
@@ -134,14 +136,23 @@ def prefill_bytes(text: TextShape, tokens: int) -> int:
 
 
 def forecast(
-    bundle: Bundle, *, slots: int, tokens: int, patches: int, raster_pixels: int, packed_is_mapped: bool
+    bundle: Bundle,
+    *,
+    slots: int,
+    tokens: int,
+    patches: int,
+    raster_pixels: int,
+    packed_is_mapped: bool,
+    kv: KVKind = "fp32",
 ) -> tuple[Part, ...]:
     """What work takes that is no more than `slots` sequences of `tokens` and pictures of `patches`, part by part."""
     choice = _Choice(slots, tokens, patches, PREFILL_CHUNKS[0])
-    return _parts(bundle, choice, raster_pixels, packed_is_mapped)
+    return _parts(bundle, choice, raster_pixels, packed_is_mapped, kv)
 
 
-def _parts(bundle: Bundle, choice: _Choice, raster_pixels: int, packed_is_mapped: bool) -> tuple[Part, ...]:
+def _parts(
+    bundle: Bundle, choice: _Choice, raster_pixels: int, packed_is_mapped: bool, kv: KVKind
+) -> tuple[Part, ...]:
     text, sizes = bundle.text, {entry.path: entry.bytes for entry in bundle.files}
     packed = int(sizes[DECODER_DATA_FILE] * PACKED_PER_BYTE)
     prompt = choice.capacity_tokens * 4 * (text.width + 2 * text.rotary_width)
@@ -163,7 +174,7 @@ def _parts(bundle: Bundle, choice: _Choice, raster_pixels: int, packed_is_mapped
         Part(EMBEDDING, embedding),
         Part(WEIGHTS, resident),
         Part(WORK, max(vision, decoding)),
-        Part(STORE, choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(4)),
+        Part(STORE, choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(ITEM_BYTES[kv])),
         Part(LOGITS, choice.slots * text.vocab * 4),
         Part(PAGES, RASTERS * raster_pixels * 3),
     )
@@ -200,7 +211,7 @@ def _choices(
 
 
 def _cure(
-    bundle: Bundle, given: dict[str, int | None], raster_px: int, limit_bytes: int, packed_is_mapped: bool
+    bundle: Bundle, given: dict[str, int | None], raster_px: int, limit_bytes: int, packed_is_mapped: bool, kv: KVKind
 ) -> str | None:
     """The given option to lower, and to what, if lowering one alone is enough."""
     for name, value in given.items():
@@ -208,7 +219,7 @@ def _cure(
             continue
         for choice in _choices(bundle, **{**given, name: None}):
             lower = getattr(choice, name)
-            if lower < value and _total(_parts(bundle, choice, raster_px**2, packed_is_mapped)) <= limit_bytes:
+            if lower < value and _total(_parts(bundle, choice, raster_px**2, packed_is_mapped, kv)) <= limit_bytes:
                 return f"lower {name} from {value} to {lower}"
     return None
 

@@ -14,9 +14,9 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
-from mineru_edge.models.bundle import DECODER_DATA_FILE, DECODER_FILE, Bundle
+from mineru_edge.models.bundle import DECODER_DATA_FILE, Bundle
 from mineru_edge.models.errors import SpaceError
 
 PREPARED = "prepared"
@@ -24,28 +24,31 @@ NOTE = "prepared.json"
 CPUINFO = Path("/proc/cpuinfo")
 
 
-def prepared_folder(bundle: Bundle, engine: str, *, cpuinfo: Path = CPUINFO) -> Path:
-    """Where `engine`, a name with its version, keeps its files for this processor; it may not exist."""
-    return bundle.path / PREPARED / f"{engine}-{_processor(cpuinfo)}"
+def prepared_folder(bundle: Bundle, engine: str, graph: str, *, cpuinfo: Path = CPUINFO) -> Path:
+    """Where `engine`, a name with its version, keeps its files of one decoder graph for this processor; it may not
+    exist. `graph` is its path in the bundle."""
+    return bundle.path / PREPARED / f"{engine}-{_processor(cpuinfo)}-{PurePosixPath(graph).stem}"
 
 
-def find(bundle: Bundle, engine: str, *, cpuinfo: Path = CPUINFO) -> Path | None:
+def find(bundle: Bundle, engine: str, graph: str, *, cpuinfo: Path = CPUINFO) -> Path | None:
     """That folder, if it was finished for the decoder that the bundle holds now."""
-    folder = prepared_folder(bundle, engine, cpuinfo=cpuinfo)
+    folder = prepared_folder(bundle, engine, graph, cpuinfo=cpuinfo)
     try:
         note = json.loads((folder / NOTE).read_text(encoding="utf-8"))
         sizes = {name: (folder / name).stat().st_size for name in note["files"]}
-        return folder if note == {"decoder": _decoder(bundle), "files": sizes} else None
+        return folder if note == {"decoder": _decoder(bundle, graph), "files": sizes} else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
-def prepare(bundle: Bundle, engine: str, write: Callable[[Path], None], *, cpuinfo: Path = CPUINFO) -> Path:
+def prepare(
+    bundle: Bundle, engine: str, graph: str, write: Callable[[Path], None], *, cpuinfo: Path = CPUINFO
+) -> Path:
     """Let `write` fill a new folder and put it in place when it is whole; what was there for this engine goes.
 
     SpaceError when the bundle's directory cannot be written, or is full.
     """
-    folder = prepared_folder(bundle, engine, cpuinfo=cpuinfo)
+    folder = prepared_folder(bundle, engine, graph, cpuinfo=cpuinfo)
     try:
         folder.parent.mkdir(exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".writing-", dir=folder.parent) as work:
@@ -53,7 +56,7 @@ def prepare(bundle: Bundle, engine: str, write: Callable[[Path], None], *, cpuin
             draft.mkdir()
             write(draft)
             sizes = {file.name: file.stat().st_size for file in sorted(draft.iterdir())}
-            note = {"decoder": _decoder(bundle), "files": sizes}
+            note = {"decoder": _decoder(bundle, graph), "files": sizes}
             (draft / NOTE).write_text(json.dumps(note, indent=2) + "\n", encoding="utf-8")
             if folder.exists():
                 shutil.rmtree(folder)
@@ -66,8 +69,8 @@ def prepare(bundle: Bundle, engine: str, write: Callable[[Path], None], *, cpuin
     return folder
 
 
-def _decoder(bundle: Bundle) -> dict[str, str]:
-    return {entry.path: entry.sha256 for entry in bundle.files if entry.path in (DECODER_FILE, DECODER_DATA_FILE)}
+def _decoder(bundle: Bundle, graph: str) -> dict[str, str]:
+    return {entry.path: entry.sha256 for entry in bundle.files if entry.path in (graph, DECODER_DATA_FILE)}
 
 
 def _processor(cpuinfo: Path) -> str:

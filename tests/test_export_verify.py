@@ -170,3 +170,18 @@ def test_parity_survives_json() -> None:
     stored = json.loads(json.dumps(parity(GOOD).to_json()))
     assert stored["measured"].keys() == stored["thresholds"].keys()
     assert stored["golden"][0]["ids"] == [1, 2]
+
+
+def test_an_int8_store_is_compared_with_an_f32_one(folder: Path, tmp_path: Path) -> None:
+    from mineru_edge.export.calibrate import kv_peaks
+    from mineru_edge.export.kv8 import write_kv8
+
+    shutil.copytree(folder / "int8", tmp_path / "b")
+    bundle = Bundle.load(tmp_path / "b")
+    write_kv8(bundle, kv_peaks(bundle, [draw_page()], threads=1))
+    parity = verify(folder / "checkpoint3", tmp_path / "b", pages=[draw_page()], max_new_tokens=8, threads=1)
+    assert parity.kv8 is not None
+    assert parity.kv8.requests == len(parity.requests)
+    assert parity.kv8.edits <= parity.kv8.tokens
+    assert "int8 keys and values against f32 ones: " in parity.table()
+    assert json.loads((tmp_path / "b" / "parity.json").read_text())["kv8"]["requests"] == parity.kv8.requests

@@ -19,7 +19,7 @@ from mineru_edge.runtime.engine import Engine
 from mineru_edge.runtime.graphs import is_prepared, prepare
 from mineru_edge.runtime.request import DecodeParams, Request
 
-ENGINE = "engine-1.0"
+ENGINE, GRAPH = "engine-1.0", DECODER_FILE
 
 
 @pytest.fixture
@@ -37,20 +37,20 @@ def tokens(bundle: Bundle) -> tuple[int, ...]:
 
 
 def test_a_prepared_bundle_answers_the_same(copy: Bundle) -> None:
-    assert not is_prepared(copy)
+    assert not is_prepared(copy, "fp32")
     before = tokens(copy)
-    folder = prepare(copy)
+    folder = prepare(copy, "fp32")
     assert folder.parent == copy.path / prepared.PREPARED
-    assert is_prepared(copy)
+    assert is_prepared(copy, "fp32")
     assert tokens(copy) == before
     Bundle.load(copy.path).verify()  # the bundle itself is untouched
 
 
 def test_a_damaged_copy_is_not_taken(copy: Bundle) -> None:
-    folder = prepare(copy)
+    folder = prepare(copy, "fp32")
     data = folder / "decoder.data"
     data.write_bytes(data.read_bytes()[:-1])
-    assert not is_prepared(copy)
+    assert not is_prepared(copy, "fp32")
     assert tokens(copy)
 
 
@@ -62,38 +62,38 @@ def test_it_fits_one_engine_one_processor_and_one_decoder(copy: Bundle, tmp_path
     cpu, other = tmp_path / "cpu", tmp_path / "other"
     cpu.write_text("processor : 0\nflags : sse avx2\n")
     other.write_text("processor : 0\nflags : sse avx2 avx512f\n")
-    folder = prepared.prepare(copy, ENGINE, write, cpuinfo=cpu)
-    assert prepared.find(copy, ENGINE, cpuinfo=cpu) == folder
-    assert prepared.find(copy, ENGINE, cpuinfo=other) is None
-    assert prepared.find(copy, "engine-1.1", cpuinfo=cpu) is None
+    folder = prepared.prepare(copy, ENGINE, GRAPH, write, cpuinfo=cpu)
+    assert prepared.find(copy, ENGINE, GRAPH, cpuinfo=cpu) == folder
+    assert prepared.find(copy, ENGINE, GRAPH, cpuinfo=other) is None
+    assert prepared.find(copy, "engine-1.1", GRAPH, cpuinfo=cpu) is None
     files = tuple(
         dataclasses.replace(entry, sha256="0" * 64) if entry.path == DECODER_FILE else entry for entry in copy.files
     )
-    assert prepared.find(dataclasses.replace(copy, files=files), ENGINE, cpuinfo=cpu) is None
+    assert prepared.find(dataclasses.replace(copy, files=files), ENGINE, GRAPH, cpuinfo=cpu) is None
 
 
 @pytest.mark.parametrize("note", ["", "{", "[]", '{"files": 3}', '{"files": {"gone": 1}, "decoder": {}}'])
 def test_a_note_that_makes_no_sense_is_no_preparation(copy: Bundle, note: str) -> None:
-    folder = prepared.prepare(copy, ENGINE, write)
+    folder = prepared.prepare(copy, ENGINE, GRAPH, write)
     (folder / prepared.NOTE).write_text(note)
-    assert prepared.find(copy, ENGINE) is None
+    assert prepared.find(copy, ENGINE, GRAPH) is None
 
 
 def test_a_failure_leaves_the_earlier_one(copy: Bundle) -> None:
-    folder = prepared.prepare(copy, ENGINE, write)
+    folder = prepared.prepare(copy, ENGINE, GRAPH, write)
 
     def fail(_: Path) -> None:
         raise OSError(28, "No space left on device")
 
     with pytest.raises(SpaceError, match="No space left on device"):
-        prepared.prepare(copy, ENGINE, fail)
-    assert prepared.find(copy, ENGINE) == folder
+        prepared.prepare(copy, ENGINE, GRAPH, fail)
+    assert prepared.find(copy, ENGINE, GRAPH) == folder
     assert [path.name for path in folder.parent.iterdir()] == [folder.name]
 
 
 def test_preparing_again_replaces(copy: Bundle) -> None:
-    prepared.prepare(copy, ENGINE, write)
-    folder = prepared.prepare(copy, ENGINE, lambda path: (path / "decoder.onnx").write_bytes(b"newer") and None)
+    prepared.prepare(copy, ENGINE, GRAPH, write)
+    folder = prepared.prepare(copy, ENGINE, GRAPH, lambda path: (path / "decoder.onnx").write_bytes(b"newer") and None)
     assert (folder / "decoder.onnx").read_bytes() == b"newer"
     assert json.loads((folder / prepared.NOTE).read_text())["files"] == {"decoder.onnx": 5}
 
