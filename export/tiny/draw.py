@@ -26,7 +26,7 @@ FAMILIES = {  # regular, bold, scale that evens out the apparent size
     "serif": ("DejaVuSerif.ttf", "DejaVuSerif-Bold.ttf", 0.92),
     "times": ("STIXGeneral.ttf", "STIXGeneralBol.ttf", 1.12),
 }
-PAD_PX = 7  # truth boxes stand this far off the ink
+PAD_PX = 12  # truth boxes stand this far off the ink, so that a found box some pixels off cuts no letter
 NOWHERE = float("nan")
 
 

@@ -35,6 +35,7 @@ class Helpers(nn.Module):
         self.types = nn.Linear(c.vision_width, len(TYPES))
         self.boxes = nn.Linear(c.vision_width, 4)
         self.places = nn.Linear(c.width, 2 * PLACES)
+        self.merged_boxes = nn.Linear(c.width, 2 * 4)
         self.cell_boxes = nn.Linear(c.width, 2 * 4)
         self.value = nn.Linear(c.width, 1)
 
@@ -122,7 +123,7 @@ def losses(model: TinyQwen2VL, helpers: Helpers, b: Batch) -> dict[str, Tensor]:
         right = (index % 2).bool()[..., None]  # in merge order, odd patches are the right half of their cell
         out["merged_ctc"] = reading_loss(torch.where(right, halves[..., 1, :], halves[..., 0, :]), b)
     if b.types is not None:
-        out |= layout_losses(helpers, rows.float(), states, t, b)
+        out |= layout_losses(helpers, rows.float(), merged.float(), states, t, b)
     return out
 
 
@@ -134,11 +135,12 @@ def coordinates(head: nn.Linear, state: Tensor) -> Tensor:
 
 
 def layout_losses(
-    helpers: Helpers, rows: Tensor, states: list[Tensor], t: dict[str, Tensor], b: Batch
+    helpers: Helpers, rows: Tensor, merged: Tensor, states: list[Tensor], t: dict[str, Tensor], b: Batch
 ) -> dict[str, Tensor]:
-    """Each patch tells its block's type and how far off the block's near edges are; each merged cell, inside the
-    decoder, where on the page the edges near it are, for its upper and its lower half; and the answer, which edge it is
-    spelling. The first needs no absolute position, which vision does not have; the second has M-RoPE to make it one."""
+    """Each patch tells its block's type and how far off the block's near edges are; each merged cell the latter for its
+    upper and its lower half; inside the decoder, where on the page those edges are; and the answer, which edge it is
+    spelling. The first two need no absolute position, which vision does not have; the third has M-RoPE to make it one.
+    """
     types, boxes, values = (torch.from_numpy(a) for a in (b.types, b.boxes, b.values))
     inside = types > 0
     rows_cols = t["grid"].amax(1, keepdim=True) + 1
@@ -150,14 +152,17 @@ def layout_losses(
     # merge order: patches 0 and 1 of a cell are its upper half, and either may be the one inside a block
     halves, close = boxes.unflatten(1, (merged_count, 2, 2)), near.unflatten(1, (merged_count, 2, 2))
     first = inside.unflatten(1, (merged_count, 2, 2))[..., 0, None]
+    middle = centre.unflatten(1, (merged_count, 2, 2)).mean(-2)
     edges = torch.where(first, halves[..., 0, :], halves[..., 1, :])
     known = torch.where(first, close[..., 0, :], close[..., 1, :])
+    offsets = helpers.merged_boxes(merged).unflatten(-1, (2, 4))
     spelling = states[VALUE_AFTER].gather(1, t["take"][..., None].expand(-1, -1, states[0].shape[-1]))
     told = coordinates(helpers.value, spelling)[..., 0]
     wanted = torch.isfinite(values)
     return {
         "type": F.cross_entropy(helpers.types(rows).flatten(0, 1), types.flatten()),
         "box": F.smooth_l1_loss(helpers.boxes(rows)[near], (boxes - centre)[near], beta=FINE),
+        "merged_box": F.smooth_l1_loss(offsets[known], (edges - middle)[known], beta=FINE),
         "edge": F.smooth_l1_loss(cells[known], edges[known], beta=FINE),
         "value": F.smooth_l1_loss(told[wanted], values[wanted], beta=FINE),
     }
@@ -169,9 +174,10 @@ WEIGHTS = {
     "ctc": 0.3,
     "merged_ctc": 0.5,
     "type": 0.3,
-    "box": 15.0,
-    "edge": 15.0,
-    "value": 15.0,
+    "box": 20.0,
+    "merged_box": 20.0,
+    "edge": 20.0,
+    "value": 20.0,
     "place": 0.2,
     "correct": 0.0,
 }

@@ -26,7 +26,7 @@ LAYOUT_PX = (280, 588)  # lines are closer than columns: a row of merged cells i
 UNIT, PATCH = 28, 14
 MIN_PIXELS, MAX_PIXELS = 4 * UNIT * UNIT, 1280 * UNIT * UNIT
 FRAMES_PER_COLUMN = 3
-INSIDE = (18, 20)  # thousandths from a truth box's corner to its first ink
+INSIDE = (26, 26)  # thousandths from a truth box's corner to its first ink
 TYPES = ("none", "text", "title", "table", "equation", "header", "footer", "page_number")
 PROMPTS = {"layout": "\nLayout Detection:", "table": "\nTable Recognition:", "equation": "\nFormula Recognition:"}
 PENALTIES = {"layout": (0.0, 0.0), "table": (1.0, 0.005)}  # presence, frequency; everything else (1.0, 0.05)
@@ -126,6 +126,7 @@ def content_sample(page: Image.Image, block: Drawn, rng: random.Random) -> Sampl
     far inside would cut letters that nobody can read."""
     out = [rng.triangular(-6, 10, 1) for _ in range(4)]
     x0, y0, x1, y1 = (round(v + sign * o) for v, sign, o in zip(block.box, (-1, -1, 1, 1), out, strict=True))
+    x0, y0, x1, y1 = max(0, x0), max(0, y0), min(page.width, x1), min(page.height, y1)
     crop = page.crop((x0, y0, x1, y1))
     width, height = smart_size(*crop.size)
     sx, sy = width / crop.width, height / crop.height
