@@ -221,10 +221,13 @@ def _list(sheet: _Sheet, style: Style, x: float, y: float) -> list[Drawn]:
         item = sheet.measured("text", style, first, x, y, sheet.column)
         if item.box[3] > sheet.bottom:
             break
-        sheet.ink_in(item, style)
         items.append(item)
         y = item.box[3] + rng.randint(0, 8) + draw.PAD_PX
-    return [Drawn("list", draw.union([i.box for i in items])), *items] if len(items) > 1 else []
+    if len(items) < 2:
+        return []
+    for item in items:
+        sheet.ink_in(item, style)
+    return [Drawn("list", draw.union([i.box for i in items])), *items]
 
 
 def _table(sheet: _Sheet, y: float) -> list[Drawn]:
