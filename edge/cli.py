@@ -55,6 +55,13 @@ def _size(_context: click.Context, _option: click.Parameter, value: str | None) 
 )
 @click.option("--slots", type=click.IntRange(min=1), metavar="N", help="Blocks read at once; chosen unless given.")
 @click.option("--password", metavar="TEXT", help="Opens encrypted PDF files.")
+@click.option(
+    "--text",
+    type=click.Choice(["auto", "model", "layer"]),
+    default="auto",
+    show_default=True,
+    help="Who reads text: the PDF where it can be trusted, else the model; the model; the PDF alone, without a model.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per document on stdout, in place of Markdown.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the memory plan first.")
 def parse(**options: Any) -> int:

@@ -13,7 +13,7 @@ import click
 from mineru_edge.models.errors import OK, PARTIAL, MineruEdgeError, megabytes
 
 from .cli import report
-from .document import Document, Page
+from .document import LAYER, Document, Page
 from .escape import comment
 from .intake import printable
 from .outputs import OutputFolder, output_names
@@ -44,14 +44,17 @@ def parse_files(
     threads: int | None,
     slots: int | None,
     password: str | None,
+    text: str,
     as_json: bool,
     verbose: bool,
 ) -> int:
     """Read `files` one after the other; the exit code. A bundle that cannot be opened raises."""
     outlet = Outlet(OutputFolder(output) if output else None, as_json, titled=len(files) > 1)
     codes: list[int] = []
-    with Reader(bundle, memory_limit=memory_limit, threads=threads, slots=slots, password=password) as reader:
-        if verbose:
+    with Reader(
+        bundle, memory_limit=memory_limit, threads=threads, slots=slots, password=password, text=text
+    ) as reader:
+        if verbose and text != LAYER:
             _show_plan(reader)
         for path, name in zip(files, output_names(files), strict=True):
             try:

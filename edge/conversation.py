@@ -16,6 +16,7 @@ from PIL import Image
 from mineru_edge.runtime.request import Request, Result, Step
 
 from .document import ERROR, Answer, Page
+from .glyphs import PageGlyphs
 from .intake import Sheet
 from .protocol import Layout, PageProtocol, answer
 
@@ -72,7 +73,7 @@ class Conversation:
         if sheet.image is None:
             work.fail(sheet.error or "cannot be drawn")
         else:
-            work.image, work.size_px = sheet.image, sheet.image.size
+            work.image, work.size_px, work.glyphs = sheet.image, sheet.image.size, sheet.glyphs
             self._asked[self._engine.submit(self._protocol.layout_request(sheet.image))] = work, None
         return True
 
@@ -87,12 +88,13 @@ class Conversation:
             return
         work.answer = answer(result)
         image, work.image = work.image, None
+        glyphs, work.glyphs = work.glyphs, None
         assert image is not None
         if work.answer.finish_reason == ERROR:
             work.fail(f"its blocks could not be found: {result.error}")
             return
         try:
-            work.layout = self._protocol.layout(image, result.text, pictures=self._pictures)
+            work.layout = self._protocol.layout(image, result.text, pictures=self._pictures, glyphs=glyphs)
         except Exception as error:  # the library meets whatever the model wrote; one page is what that may cost
             work.fail(f"its blocks could not be cut out: {error!r}")
             return
@@ -109,6 +111,7 @@ class _PageInWork:
     def __init__(self, number: int, page_count: int, started: float) -> None:
         self.number, self.page_count, self.started = number, page_count, started
         self.image: Image.Image | None = None
+        self.glyphs: PageGlyphs | None = None
         self.size_px = (0, 0)
         self.answer: Answer | None = None
         self.layout: Layout | None = None

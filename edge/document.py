@@ -12,6 +12,7 @@ from typing import Any
 Box = tuple[float, float, float, float]
 
 STOP, ERROR = "stop", "error"
+MODEL, LAYER, AUTO = "model", "layer", "auto"  # who reads the text: the model, the PDF alone, each where it can
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,8 @@ class Block:
     """One block of a page. `type` is the protocol's word for it: text, title, table, equation, image, list, ...
 
     `content` is text, HTML for a table, LaTeX between \\[ and \\] for an equation, None for what is not read (figures,
-    containers). `answer` is None for those too. `angle` is how far the block is turned on the page, in degrees, or
+    containers). `source` says who read it: "model", or "layer" when it is the PDF's own text. `answer` is None for
+    what the model was not asked. `angle` is how far the block is turned on the page, in degrees, or
     None when the model did not say. `continues` marks text that goes on from the text block before it. `picture` is
     the upright crop as JPEG, kept for figures, tables and formulas when asked for; `image_path` is where it was
     written, relative to the output directory.
@@ -66,6 +68,7 @@ class Block:
     continues: bool = False
     picture: bytes | None = field(default=None, repr=False)
     image_path: str | None = None
+    source: str = MODEL
 
     @property
     def finish_reason(self) -> str | None:
@@ -77,6 +80,7 @@ class Block:
             "box": [round(edge, 4) for edge in self.box],
             "angle": self.angle,
             "content": self.content,
+            "source": self.source,
             "continues": self.continues,
             "image_path": self.image_path,
             **(self.answer.to_dict() if self.answer else _NOT_ASKED),
@@ -151,12 +155,15 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One file, read: the pages asked for, in order. `page_count` is how many the file has."""
+    """One file, read: the pages asked for, in order. `page_count` is how many the file has.
+
+    `model` is None when none was used.
+    """
 
     source: str
     page_count: int
     pages: tuple[Page, ...]
-    model: str
+    model: str | None
     seconds: float
     memory: Memory
 

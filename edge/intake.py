@@ -12,13 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import IO, Any, Protocol, Union
+from typing import IO, TYPE_CHECKING, Any, Protocol, Union
 
 from PIL import Image, UnidentifiedImageError
 
 from mineru_edge.models.errors import InputError
 
+from .document import LAYER, MODEL
 from .pixels import RASTER_PX, upright_rgb
+
+if TYPE_CHECKING:
+    from .glyphs import PageGlyphs
 
 Input = Union[str, "os.PathLike[str]", bytes, IO[bytes], Image.Image]
 
@@ -30,11 +34,15 @@ _REDUCED_COPY = 1  # TIFF tag 254, bit 0: this frame is a smaller copy of anothe
 
 @dataclass(frozen=True, slots=True)
 class Sheet:
-    """Page `number` (from 1) as an upright RGB picture, or the reason why there is none."""
+    """Page `number` (from 1) as an upright RGB picture, or the reason why there is none.
+
+    `glyphs` are those of a PDF page when they were asked for; a page whose text comes from them alone has no picture.
+    """
 
     number: int
     image: Image.Image | None
     error: str | None = None
+    glyphs: PageGlyphs | None = None
 
 
 class Source(Protocol):
@@ -73,10 +81,15 @@ def open_source(
     dpi: float = 200,
     password: str | None = None,
     max_image_px: int = MAX_IMAGE_PX,
+    text: str = MODEL,
 ) -> Source:
-    """The pages of `source`. `dpi` and `password` are for PDF, `max_image_px` bounds what is decoded of a picture."""
+    """The pages of `source`. `dpi` and `password` are for PDF, `max_image_px` bounds what is decoded of a picture.
+
+    `text` is where their text will be taken from; a picture has none of its own.
+    """
     name = source_name(source)
     if isinstance(source, Image.Image):
+        _refuse_layer(name, text)
         return ImageSource(source, name, max_image_px=max_image_px, owned=False)
     data = _readable(source, name)
     head = _head(data, name)
@@ -85,8 +98,17 @@ def open_source(
     if b"%PDF-" in head:
         from .pdf import PdfSource
 
-        return PdfSource(data, name, dpi=dpi, password=password)
+        return PdfSource(data, name, dpi=dpi, password=password, text=text)
+    _refuse_layer(name, text)
     return ImageSource(_open_image(data, name), name, max_image_px=max_image_px, owned=True)
+
+
+def _refuse_layer(name: str, text: str) -> None:
+    if text == LAYER:
+        raise InputError(
+            f"{name} is a picture and has no text layer",
+            hint='let the model read it (--text auto, Reader(text="auto"))',
+        )
 
 
 class ImageSource:

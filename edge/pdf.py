@@ -1,4 +1,4 @@
-"""PDF pages as pictures, by PDFium: forms filled in, /Rotate and CropBox honoured, sizes bounded before drawing.
+"""PDF pages as pictures and glyphs, by PDFium: forms filled in, /Rotate and CropBox honoured, sizes bounded at first.
 
 PDFium is one machine with global state and no locks of its own, so every call goes through one lock of ours.
 """
@@ -20,7 +20,10 @@ from PIL import Image
 
 from mineru_edge.models.errors import InputError
 
+from .document import LAYER, MODEL
+from .glyphs import PageGlyphs
 from .intake import Sheet
+from .pdf_glyphs import read_glyphs
 
 LONG_EDGE_PX = 3500
 POINTS_PER_INCH = 72
@@ -30,11 +33,23 @@ _USER_UNIT = re.compile(rb"/UserUnit\s*([0-9.]+)")
 
 
 class PdfSource:
-    """An open PDF. Pages come at `dpi`, or less where the long edge would pass `LONG_EDGE_PX`."""
+    """An open PDF. Pages come at `dpi`, or less where the long edge would pass `LONG_EDGE_PX`.
 
-    def __init__(self, data: Path | bytes, name: str, *, dpi: float = 200, password: str | None = None) -> None:
+    `text` is where their text will be taken from: with "model" they come without glyphs, with "layer" without picture.
+    """
+
+    def __init__(
+        self,
+        data: Path | bytes,
+        name: str,
+        *,
+        dpi: float = 200,
+        password: str | None = None,
+        text: str = MODEL,
+    ) -> None:
         self._name = name
         self._dpi = dpi
+        self._text = text
         with _LOCK:
             self._pdf = _open(data, name, password)
             with contextlib.suppress(pdfium.PdfiumError):  # a broken form must not cost the page beneath it
@@ -48,13 +63,23 @@ class PdfSource:
 
     def sheets(self, numbers: Sequence[int]) -> Iterator[Sheet]:
         for number in numbers:
+            image, glyphs = None, None
             try:
                 with _LOCK:
-                    image = self._draw(number - 1)
+                    if self._text != LAYER:
+                        image = self._draw(number - 1)
             except (pdfium.PdfiumError, ValueError, MemoryError, OSError) as error:
                 yield Sheet(number, None, f"cannot be drawn: {error or type(error).__name__}")
-            else:
-                yield Sheet(number, image)
+                continue
+            try:
+                with _LOCK:
+                    if self._text != MODEL:
+                        glyphs = self._glyphs(number - 1)
+            except (pdfium.PdfiumError, ValueError, MemoryError) as error:
+                if image is None:
+                    yield Sheet(number, None, f"cannot be read: {error or type(error).__name__}")
+                    continue
+            yield Sheet(number, image, glyphs=glyphs)
 
     def close(self) -> None:
         with _LOCK:
@@ -73,6 +98,13 @@ class PdfSource:
         finally:
             page.close()
         return image if image.mode == "RGB" else image.convert("RGB")
+
+    def _glyphs(self, index: int) -> PageGlyphs:
+        page = self._pdf.get_page(index)
+        try:
+            return read_glyphs(page)
+        finally:
+            page.close()
 
     def _scale(self, index: int, width: float, height: float) -> float:
         """Pixels per canvas unit, so that neither edge passes the cap whatever size the file claims."""

@@ -19,7 +19,8 @@ from PIL import Image
 
 from mineru_edge.runtime.request import DecodeParams, Request, Result
 
-from .document import ERROR, STOP, Answer, Block, Box
+from .document import ERROR, LAYER, MODEL, STOP, Answer, Block, Box
+from .glyphs import PageGlyphs
 
 LAYOUT = "[layout]"
 LAYOUT_MAX_TOKENS = 4096  # 150 blocks and more; a page of newsprint has fewer
@@ -31,6 +32,7 @@ TYPE_TOKENS = {"equation": 4.0, "table": 2.0}  # how much more markup than print
 
 # Blocks that are kept as pictures too; what a reader cannot check in text.
 PICTURED = frozenset({"image", "chart", "image_block", "table", "equation", "equation_block"})
+CONTAINERS = frozenset({"list", "image_block", "equation_block"})
 JPEG_QUALITY = 92
 
 _SLOT = "_mineru_edge_slot"  # where a library block remembers its number through the clean-up
@@ -39,12 +41,16 @@ _COVERED = 0.9  # the library merges equations into their equation_block from th
 
 @dataclass(slots=True)
 class Layout:
-    """The blocks of one page while they are being read. `blocks` are the library's; `types` are as the model said."""
+    """The blocks of one page while they are being read. `blocks` are the library's; `types` are as the model said.
+
+    `texts` are those of blocks that need not be asked for, by block index.
+    """
 
     blocks: list[Any]
     types: tuple[str, ...]
     pictures: dict[Box, bytes]
     requests: dict[int, Request]
+    texts: dict[int, str]
 
 
 class PageProtocol:
@@ -73,8 +79,11 @@ class PageProtocol:
         params = self._params(self._helper.sampling_params[LAYOUT], LAYOUT_MAX_TOKENS)
         return Request(self._helper.prepare_for_layout(page), self._helper.prompts[LAYOUT], params)
 
-    def layout(self, page: Image.Image, text: str, *, pictures: bool) -> Layout:
-        """The blocks that `text`, the answer to step one, lists, with the requests of step two by block index."""
+    def layout(self, page: Image.Image, text: str, *, pictures: bool, glyphs: PageGlyphs | None = None) -> Layout:
+        """The blocks that `text`, the answer to step one, lists, with the requests of step two by block index.
+
+        Blocks of text that `glyphs`, those of a PDF page, can be trusted for are not asked for.
+        """
         blocks: list[Any] = self._helper.parse_layout_output(text)
         state = random.getstate()
         random.seed(0)  # the library marks pictures inside tables with random letters, which the model then reads
@@ -84,14 +93,16 @@ class PageProtocol:
             random.setstate(state)
         for index, block in enumerate(blocks):
             block[_SLOT] = index
+        texts = _layer_texts(page, blocks, indices, glyphs) if glyphs is not None and glyphs.glyphs else {}
         requests = {
             index: Request(
                 crop, prompt, self._params(sampling, token_cap(blocks[index].type, blocks[index].bbox, page))
             )
             for crop, prompt, sampling, index in zip(crops, prompts, samplings, indices, strict=True)
+            if index not in texts
         }
         kept = {_box(block): _picture(page, block) for block in blocks if pictures and block.type in PICTURED}
-        return Layout(blocks, tuple(block.type for block in blocks), kept, requests)
+        return Layout(blocks, tuple(block.type for block in blocks), kept, requests, texts)
 
     def finish(self, layout: Layout, results: Mapping[int, Result]) -> tuple[Block, ...]:
         """The page's blocks, cleaned up, each with how it was answered. `results` are those of `layout.requests`."""
@@ -121,7 +132,8 @@ class PageProtocol:
                     type=kind,
                     box=box,
                     angle=block.angle,
-                    content=block.content,
+                    content=layout.texts.get(slot, block.content),
+                    source=LAYER if slot in layout.texts else MODEL,
                     answer=given,
                     continues=bool(block.get("merge_prev", False)),
                     picture=layout.pictures.get(box),
@@ -137,6 +149,16 @@ class PageProtocol:
             no_repeat_ngram=sampling.no_repeat_ngram_size or 0,
             deadline_s=self._deadline_s,
         )
+
+
+def _layer_texts(page: Image.Image, blocks: list[Any], asked: list[int], glyphs: PageGlyphs) -> dict[int, str]:
+    from .text_layer import TEXT_TYPES, TextLayer  # numpy and the tables of characters, for PDF pages alone
+
+    upright = {index: blocks[index].type for index in asked if blocks[index].angle in (0, None)}
+    wanted = {index: kind for index, kind in upright.items() if kind in TEXT_TYPES}
+    # Containers hold no words of their own.
+    holders = {index: _box(block) for index, block in enumerate(blocks) if block.type not in CONTAINERS}
+    return TextLayer(glyphs, page).texts(holders, wanted)
 
 
 def token_cap(kind: str, box: Box, page: Image.Image) -> int:

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from mineru_edge.models.bundle import Bundle, embedded
 from mineru_edge.models.errors import MineruEdgeError
 
-from .document import Document, Page
-from .intake import MAX_IMAGE_PX, Input, open_source, source_name
+from .document import AUTO, LAYER, MODEL, Document, Page
+from .intake import MAX_IMAGE_PX, Input, Sheet, open_source, source_name
 from .memory import MemoryWatch
 from .pagespec import select_pages
 from .units import parse_bytes
@@ -37,6 +37,10 @@ class Reader:
     pages, whose long edge stays within 3500 pixels. `password` opens encrypted PDFs. `max_image_px` refuses larger
     pictures before they are decoded. `block_deadline_s` ends a block after so many seconds with what it has.
 
+    `text` says who reads: "auto" takes a block of text from the PDF where that can be trusted and asks the model for
+    all else, "model" asks it for everything, "layer" takes the PDF's own text alone and opens no model; pictures then
+    cannot be read.
+
     One document at a time: a Reader is not for use by several threads together.
     """
 
@@ -51,6 +55,7 @@ class Reader:
         password: str | None = None,
         max_image_px: int = MAX_IMAGE_PX,
         block_deadline_s: float | None = None,
+        text: str = AUTO,
     ) -> None:
         low, high = DPI_RANGE
         if not low <= dpi <= high:
@@ -60,28 +65,37 @@ class Reader:
         for name, value in (("threads", threads), ("slots", slots)):
             if value is not None and value < 1:
                 raise MineruEdgeError(f"{name} must be at least 1, found {value}")
+        if text not in (AUTO, MODEL, LAYER):
+            raise MineruEdgeError(f"text must be {AUTO}, {MODEL} or {LAYER}, found {text!r}")
         limit_bytes = None if memory_limit is None else parse_bytes(memory_limit)
         self._dpi = dpi
         self._password = password
         self._max_image_px = max_image_px
         self._block_deadline_s = block_deadline_s
+        self._text = text
+        self._limit_bytes, self._threads, self._slots = limit_bytes, threads, slots
+        self._path = embedded() if bundle is None else bundle
+        self._bundle: Bundle | None = None
+        self._engine: Engine | None = None
         self._protocol: PageProtocol | None = None
         self._reading: str | None = None
         self._closed = False
         self._watch = MemoryWatch()
-        with self._watch:
-            self._bundle = Bundle.load(embedded() if bundle is None else bundle)
-            self._engine = _open_engine(self._bundle, limit_bytes=limit_bytes, threads=threads, slots=slots)
+        if text != LAYER:
+            with self._watch:
+                self._open()  # at once, so that a bad bundle or too small a limit is known before the first page
 
     @property
     def bundle(self) -> Bundle:
         """The bundle in use."""
+        if self._bundle is None:
+            self._bundle = Bundle.load(self._path)
         return self._bundle
 
     @property
     def plan(self) -> Plan:
-        """What the memory is planned for, part by part."""
-        return self._engine.plan
+        """What the memory is planned for, part by part. It is the model's: opened for it when text is "layer"."""
+        return self._open().plan
 
     def read(self, source: Input, *, pages: str | Sequence[int] | None = None, pictures: bool = False) -> Document:
         """Read all `pages` of `source`: a path, bytes, a binary stream or a PIL image. See `pages` for the options."""
@@ -106,7 +120,7 @@ class Reader:
             source=source_name(source),
             page_count=pages[0].page_count if pages else 0,
             pages=tuple(pages),
-            model=self._bundle.model_name,
+            model=None if self._text == LAYER else self.bundle.model_name,
             seconds=time.monotonic() - started,
             memory=self._watch.peak(),
         )
@@ -115,7 +129,8 @@ class Reader:
         """Give the model's memory back. Closing twice is fine; reading after it is an error."""
         if not self._closed:
             self._closed = True
-            self._engine.close()
+            if self._engine is not None:
+                self._engine.close()
 
     def __enter__(self) -> Reader:
         self._check_open()
@@ -125,39 +140,61 @@ class Reader:
         self.close()
 
     def _pages(self, source: Input, pages: str | Sequence[int] | None, pictures: bool) -> Generator[Page, None, None]:
-        from .conversation import Conversation
-
         self._check_open()
         if self._reading is not None:
             raise MineruEdgeError(f"{self._reading} is still being read", hint="finish or close that iterator first")
         self._reading = source_name(source)
         try:
-            opened = open_source(source, dpi=self._dpi, password=self._password, max_image_px=self._max_image_px)
+            opened = open_source(
+                source, dpi=self._dpi, password=self._password, max_image_px=self._max_image_px, text=self._text
+            )
             try:
                 numbers = select_pages(pages, opened.page_count)
-                protocol = self._page_protocol()
-                work = Conversation(self._engine, protocol, page_count=opened.page_count, pictures=pictures)
+                sheets = opened.sheets(numbers)
                 with self._watch:
-                    try:
-                        yield from work.pages(opened.sheets(numbers))
-                    finally:
-                        work.cancel()
+                    if self._text == LAYER:
+                        yield from _layer_pages(sheets, opened.page_count)
+                    else:
+                        yield from self._asked(sheets, opened.page_count, pictures)
             finally:
                 opened.close()
         finally:
             self._reading = None
 
+    def _asked(self, sheets: Iterator[Sheet], page_count: int, pictures: bool) -> Iterator[Page]:
+        from .conversation import Conversation
+
+        work = Conversation(self._open(), self._page_protocol(), page_count=page_count, pictures=pictures)
+        try:
+            yield from work.pages(sheets)
+        finally:
+            work.cancel()
+
+    def _open(self) -> Engine:
+        if self._engine is None:
+            self._check_open()
+            self._engine = _open_engine(
+                self.bundle, limit_bytes=self._limit_bytes, threads=self._threads, slots=self._slots
+            )
+        return self._engine
+
     def _page_protocol(self) -> PageProtocol:
         from .protocol import PageProtocol
 
         if self._protocol is None:
-            size = self._bundle.preprocessing.layout_size
+            size = self.bundle.preprocessing.layout_size
             self._protocol = PageProtocol(size, deadline_s=self._block_deadline_s)
         return self._protocol
 
     def _check_open(self) -> None:
         if self._closed:
             raise MineruEdgeError("this Reader is closed", hint="open a new one")
+
+
+def _layer_pages(sheets: Iterator[Sheet], page_count: int) -> Iterator[Page]:
+    from .layer_page import layer_page
+
+    return (layer_page(sheet, page_count) for sheet in sheets)
 
 
 def _open_engine(bundle: Bundle, *, limit_bytes: int | None, threads: int | None, slots: int | None) -> Engine:

@@ -65,7 +65,7 @@ def test_a_page_that_cannot_be_drawn_costs_only_itself(open_reader: Open) -> Non
 def test_the_next_page_is_asked_for_while_this_one_is_read(open_reader: Open) -> None:
     rows = layout(*[("text", (100, 100 * row, 900, 100 * row + 50)) for row in range(1, 7)])
     engine = FakeEngine([rows] * 4, lambda _: "text", slots=3)
-    pages = open_reader(engine).read(pdf(*[LINE] * 4)).pages
+    pages = open_reader(engine, text="model").read(pdf(*[LINE] * 4)).pages
     assert [page.number for page in pages] == [1, 2, 3, 4]
     prompts = [request.prompt == LAYOUT_PROMPT for request in engine.submitted]
     assert [index for index, is_layout in enumerate(prompts) if is_layout] == [0, 7, 14, 21]
@@ -143,7 +143,15 @@ def test_a_closed_reader_says_so(open_reader: Open) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"dpi": 0}, {"dpi": 5000}, {"slots": 0}, {"threads": 0}, {"memory_limit": "lots"}, {"block_deadline_s": 0}],
+    [
+        {"dpi": 0},
+        {"dpi": 5000},
+        {"slots": 0},
+        {"threads": 0},
+        {"memory_limit": "lots"},
+        {"block_deadline_s": 0},
+        {"text": "ocr"},
+    ],
 )
 def test_options_out_of_range_are_errors_of_ours(open_reader: Open, options: dict[str, Any]) -> None:
     with pytest.raises(MineruEdgeError, match=r"must|memory"):
@@ -173,6 +181,7 @@ def test_the_result_says_everything(open_reader: Open) -> None:
             "box": [0.1, 0.1, 0.9, 0.2],
             "angle": 0,
             "content": "word",
+            "source": "model",
             "continues": False,
             "image_path": None,
             "finish_reason": "stop",
