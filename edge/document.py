@@ -91,6 +91,7 @@ class Block:
 class Page:
     """One page: `number` counts from 1 and `page_count` is how many the file has.
 
+    `width_px` and `height_px` are those of its picture, 0 when none was drawn.
     `error` says why the page could not be read; then it has no blocks, and the other pages are as good as ever.
     `seconds` runs from the request for its picture to its last block, and overlaps with the pages beside it.
     """

@@ -37,14 +37,14 @@ def layer_page(sheet: Sheet, page_count: int) -> Page:
     error = sheet.error
     if error is None:
         assert sheet.glyphs is not None
-        error = trouble(sheet.glyphs)
-        blocks = () if error else layer_blocks(sheet.glyphs)
-    width_px, height_px = sheet.image.size if sheet.image else (0, 0)
+        try:
+            error = trouble(sheet.glyphs)
+            blocks = () if error else layer_blocks(sheet.glyphs)
+        except Exception as accident:  # files hold whatever they hold; one page is what that may cost
+            error = f"its text could not be put in order: {accident!r}"
     return Page(
         number=sheet.number,
         page_count=page_count,
-        width_px=width_px,
-        height_px=height_px,
         blocks=blocks,
         seconds=time.monotonic() - started,
         error=error,

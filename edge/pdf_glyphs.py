@@ -16,15 +16,22 @@ import pypdfium2.raw as pdfium_c
 
 from .glyphs import Glyph, PageGlyphs, Rect
 
+MOST_GLYPHS = 100_000  # a page of newsprint has a fifth of that
 PAGE_UNITS = 1 << 24  # PDFium tells places on the page as whole numbers: as many as there can be
 _INVISIBLE_MODES = frozenset({pdfium_c.FPDF_TEXTRENDERMODE_INVISIBLE, pdfium_c.FPDF_TEXTRENDERMODE_CLIP})
 _LEVEL_DEGREES = 2.0  # scanned and rounded matrices are a little off
+_SMALLEST_PT = 0.5  # smaller print is there for machines
 _HYPHEN = 0x02  # what PDFium puts for the hyphen of a word that it found cut
 
 
 def read_glyphs(page: Any) -> PageGlyphs:
-    """The glyphs of an open pypdfium2 page; glyphs outside of its crop box are left out."""
+    """The glyphs of an open pypdfium2 page; glyphs outside of its crop box are left out.
+
+    ValueError when the page has no size, or more than `MOST_GLYPHS`.
+    """
     width, height = page.get_size()
+    if not (math.isfinite(width) and math.isfinite(height) and min(width, height) > 0):
+        raise ValueError(f"its size is {width:g} x {height:g} points")
     place = _Place(page, width, height)
     text_page = page.get_textpage()
     try:
@@ -37,6 +44,8 @@ def read_glyphs(page: Any) -> PageGlyphs:
 
 def _on_page(glyph: Glyph, width: float, height: float) -> bool:
     left, top, right, bottom = glyph.cell
+    if not (glyph.size > 0 and math.isfinite(glyph.size + glyph.x + glyph.y)):
+        return False
     return 0 <= (left + right) / 2 <= width and 0 <= (top + bottom) / 2 <= height
 
 
@@ -135,7 +144,10 @@ def _glyphs(text_page: Any, place: _Place, runs: _Runs) -> Iterator[Glyph]:
     left, right, bottom, top, x, y = (ctypes.c_double() for _ in range(6))
     loose = pdfium_c.FS_RECTF()
     text, waiting = "", None  # a ligature comes as several characters at one place
-    for index in range(pdfium_c.FPDFText_CountChars(text_page)):
+    count = pdfium_c.FPDFText_CountChars(text_page)
+    if count > MOST_GLYPHS:
+        raise ValueError(f"it has {count:,} signs, {MOST_GLYPHS:,} are allowed")
+    for index in range(count):
         run = runs.of(text_page, index)
         if run is None or pdfium_c.FPDFText_IsGenerated(text_page, index):
             continue
@@ -160,7 +172,7 @@ def _glyphs(text_page: Any, place: _Place, runs: _Runs) -> Iterator[Glyph]:
 def _glyph(text: str, _: object, run: _Run, ink: Rect, cell: Rect, origin: tuple[float, float], known: bool) -> Glyph:
     x, y = (cell[0] + cell[2]) / 2, (cell[1] + cell[3]) / 2
     covered = any(left <= x <= right and top <= y <= bottom for left, top, right, bottom in run.covers)
-    shown = not run.invisible and not covered
+    shown = run.size >= _SMALLEST_PT and not run.invisible and not covered
     return Glyph(text, ink, cell, *origin, run.size, run.turn, run.font, known, shown, run.number)
 
 

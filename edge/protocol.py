@@ -7,6 +7,7 @@ Importing the library takes 0.4 s and 40 MB, so this module is imported when the
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ from mineru_edge.runtime.request import DecodeParams, Request, Result
 
 from .document import ERROR, LAYER, MODEL, STOP, Answer, Block, Box
 from .glyphs import PageGlyphs
+
+_log = logging.getLogger(__name__)
 
 LAYOUT = "[layout]"
 LAYOUT_MAX_TOKENS = 4096  # 150 blocks and more; a page of newsprint has fewer
@@ -158,7 +161,11 @@ def _layer_texts(page: Image.Image, blocks: list[Any], asked: list[int], glyphs:
     wanted = {index: kind for index, kind in upright.items() if kind in TEXT_TYPES}
     # Containers hold no words of their own.
     holders = {index: _box(block) for index, block in enumerate(blocks) if block.type not in CONTAINERS}
-    return TextLayer(glyphs, page).texts(holders, wanted)
+    try:
+        return TextLayer(glyphs, page).texts(holders, wanted)
+    except Exception:  # files hold whatever they hold; the model reads this page then
+        _log.warning("the text layer of a page could not be used", exc_info=True)
+        return {}
 
 
 def token_cap(kind: str, box: Box, page: Image.Image) -> int:

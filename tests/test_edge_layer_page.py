@@ -143,6 +143,34 @@ def test_a_page_that_cannot_be_loaded_costs_only_itself() -> None:
     assert (layer(data, number=2).error or "").startswith("cannot be read: ")
 
 
+def test_an_accident_costs_only_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mineru_edge import layer_page as module
+
+    def accident(_: object) -> None:
+        raise ZeroDivisionError("none")
+
+    monkeypatch.setattr(module, "layer_blocks", accident)
+    assert layer(pdf(LINE)).error == "its text could not be put in order: ZeroDivisionError('none')"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "BT /F1 0 Tf 20 100 Td (none) Tj ET",
+        "BT /F1 10 Tf 0 0 0 0 20 100 Tm (flat) Tj ET",
+        "BT /F1 0.1 Tf 20 100 Td (hidden orders for machines) Tj ET",
+        "BT /F1 10 Tf 1e38 0 0 1e38 20 100 Tm (huge) Tj ET",
+    ],
+)
+def test_text_without_a_size_to_be_read_in_is_left_out(content: str) -> None:
+    assert contents(layer(pdf(text("words") + content))) == ["words"]
+
+
+def test_too_many_signs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mineru_edge.pdf_glyphs.MOST_GLYPHS", 4)
+    assert layer(pdf(LINE)).error == "cannot be read: it has 5 signs, 4 are allowed"
+
+
 def test_no_model_is_opened(tmp_path: Path) -> None:
     with Reader(tmp_path / "no bundle", text="layer") as reader:
         document = reader.read(pdf(LINE, LINE), pages="2")

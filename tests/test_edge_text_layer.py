@@ -225,3 +225,12 @@ def test_pictures_are_read_by_the_model(bench: Bench) -> None:
     engine = FakeEngine([layout(BODY)], ["asked"])
     (page,) = bench.reader(engine).read(Image.new("RGB", (400, 400), "white")).pages
     assert [(block.content, block.source) for block in page.blocks] == [("asked", "model")]
+
+
+def test_a_text_layer_that_breaks_leaves_the_page_to_the_model(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    def accident(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(TextLayer, "texts", accident)
+    (page,) = bench.reader(FakeEngine([layout(BODY)], ["asked"])).read(PAGE).pages
+    assert [(block.content, block.source) for block in page.blocks] == [("asked", "model")]
