@@ -62,6 +62,7 @@ def _size(_context: click.Context, _option: click.Parameter, value: str | None) 
     show_default=True,
     help="Who reads text: the PDF where it can be trusted, else the model; the model; the PDF alone, without a model.",
 )
+@click.option("--overlay", metavar="DIR", help="Write each page as NAME_page_N.png with its blocks drawn in.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per document on stdout, in place of Markdown.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the memory plan first.")
 def parse(**options: Any) -> int:

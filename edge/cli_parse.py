@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 import time
@@ -15,17 +16,22 @@ from mineru_edge.models.errors import OK, PARTIAL, MineruEdgeError, megabytes
 from .cli import report
 from .document import LAYER, Document, Page
 from .escape import comment
-from .intake import printable
+from .intake import Input, printable
 from .outputs import OutputFolder, output_names
+from .overlay import Overlay
 from .reader import Reader
 from .render import MarkdownStream
 
 
 @dataclass(frozen=True, slots=True)
 class Outlet:
-    """Where results go: stdout as Markdown page by page, stdout as JSON, a folder, or the last two."""
+    """Where results go: stdout as Markdown page by page, stdout as JSON, a folder, or the last two.
+
+    `overlay` is the folder for pages with their blocks drawn in.
+    """
 
     folder: OutputFolder | None
+    overlay: OutputFolder | None
     as_json: bool
     titled: bool  # several files on one stdout: say which begins
 
@@ -45,11 +51,17 @@ def parse_files(
     slots: int | None,
     password: str | None,
     text: str,
+    overlay: str | None,
     as_json: bool,
     verbose: bool,
 ) -> int:
     """Read `files` one after the other; the exit code. A bundle that cannot be opened raises."""
-    outlet = Outlet(OutputFolder(output) if output else None, as_json, titled=len(files) > 1)
+    outlet = Outlet(
+        OutputFolder(output) if output else None,
+        OutputFolder(overlay) if overlay else None,
+        as_json,
+        titled=len(files) > 1,
+    )
     codes: list[int] = []
     with Reader(
         bundle, memory_limit=memory_limit, threads=threads, slots=slots, password=password, text=text
@@ -58,7 +70,7 @@ def parse_files(
             _show_plan(reader)
         for path, name in zip(files, output_names(files), strict=True):
             try:
-                codes.append(_parse_file(reader, path, name, pages, outlet))
+                codes.append(_parse_file(reader, path, name, pages, password, outlet))
             except MineruEdgeError as error:
                 codes.append(report(error))
                 if as_json:
@@ -66,20 +78,33 @@ def parse_files(
     return _exit_code(codes)
 
 
-def _parse_file(reader: Reader, path: str, name: str, pages: str | None, outlet: Outlet) -> int:
+def _parse_file(reader: Reader, path: str, name: str, pages: str | None, password: str | None, outlet: Outlet) -> int:
     started = time.monotonic()
-    source = sys.stdin.buffer if path == "-" else path
+    source: Input = sys.stdin.buffer if path == "-" else path
+    overlay = None
+    if outlet.overlay is not None:
+        again: Input = path
+        if path == "-":
+            again = sys.stdin.buffer.read()
+            source = _Stdin(again)
+        overlay = Overlay(outlet.overlay, name, again, password=password)
     markdown = MarkdownStream()
     if outlet.streams and outlet.titled:
         click.echo(comment(printable(path)) + "\n")
     done: list[Page] = []
-    for page in reader.pages(source, pages=pages, pictures=outlet.folder is not None):
-        if outlet.folder is not None:
-            page = outlet.folder.keep_pictures(name, page)
-        if outlet.streams:
-            _print(markdown.feed(page))
-        done.append(page)
-        _progress(path, page, time.monotonic() - started)
+    try:
+        for page in reader.pages(source, pages=pages, pictures=outlet.folder is not None):
+            if outlet.folder is not None:
+                page = outlet.folder.keep_pictures(name, page)
+            if outlet.streams:
+                _print(markdown.feed(page))
+            if overlay is not None:
+                overlay.write(page)
+            done.append(page)
+            _progress(path, page, time.monotonic() - started)
+    finally:
+        if overlay is not None:
+            overlay.close()
     if outlet.streams:
         _print(markdown.end() + ("\n" if outlet.titled else ""))
     document = reader.document(source, done, started=started)
@@ -88,6 +113,12 @@ def _parse_file(reader: Reader, path: str, name: str, pages: str | None, outlet:
     if outlet.as_json:
         _print_json({**document.to_dict(), "markdown": document.markdown})
     return _judge(path, document)
+
+
+class _Stdin(io.BytesIO):
+    """What stdin gave, to be read more than once."""
+
+    name = "<stdin>"
 
 
 def _judge(path: str, document: Document) -> int:

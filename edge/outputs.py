@@ -35,18 +35,19 @@ class OutputFolder:
         for index, block in enumerate(page.blocks, 1):
             if block.picture is not None:
                 image_path = f"{IMAGES}/{name}_p{page.number:04d}_{index:03d}.jpg"
-                self._write(image_path, block.picture)
+                self.write_file(image_path, block.picture)
                 block = dataclasses.replace(block, picture=None, image_path=image_path)
             blocks.append(block)
         return dataclasses.replace(page, blocks=tuple(blocks))
 
     def write(self, name: str, document: Document) -> None:
         """The three text files of `document`. SpaceError when one cannot be written."""
-        self._write(f"{name}_content_list.json", _json(document.content_list))
-        self._write(f"{name}_result.json", _json(document.to_dict()))
-        self._write(f"{name}.md", document.markdown.encode())
+        self.write_file(f"{name}_content_list.json", _json(document.content_list))
+        self.write_file(f"{name}_result.json", _json(document.to_dict()))
+        self.write_file(f"{name}.md", document.markdown.encode())
 
-    def _write(self, relative: str, data: bytes) -> None:
+    def write_file(self, relative: str, data: bytes) -> None:
+        """One file at a path relative to the directory. SpaceError when it cannot be written."""
         target = self._path / relative
         draft: str | None = None
         try:

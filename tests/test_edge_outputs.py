@@ -145,13 +145,13 @@ def test_json_is_one_object_a_line(run: Run, scan: Path, tmp_path: Path, capfd: 
 
 def test_output_folders_write_whole_files_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = OutputFolder(tmp_path)
-    folder._write("a.txt", b"old")
+    folder.write_file("a.txt", b"old")
 
     def no_room(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.replace", no_room)
     with pytest.raises(Exception, match="No space left"):
-        folder._write("a.txt", b"new")
+        folder.write_file("a.txt", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert (tmp_path / "a.txt").read_bytes() == b"old"
