@@ -5,6 +5,7 @@ The page is drawn once more for it, so that reading holds no picture longer than
 
 from __future__ import annotations
 
+import math
 from io import BytesIO
 from itertools import pairwise
 
@@ -74,7 +75,8 @@ def draw_blocks(image: Image.Image, page: Page) -> Image.Image:
     for number, block in enumerate(page.blocks, 1):
         left, top, _, _ = _pixels(image, block)
         words = f"{number} {block.type}{f' ({LAYER})' if block.source == LAYER else ''}"
-        _label(pen, (left + width, top + width), words, _colour(block), font)
+        above = top - math.ceil(pen.textbbox((0, 0), words, font=font)[3])  # there it hides least
+        _label(pen, (left, above if above >= 0 else top + width), words, _colour(block), font)
     return drawn
 
 

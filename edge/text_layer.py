@@ -25,7 +25,7 @@ TEXT_TYPES = frozenset(
 )
 _BY_LINE = frozenset({"index"})  # its lines are entries
 _FORMULA_FONT = re.compile(r"CMMI|CMEX|MSBM|MTMI|MTEX|Math", re.IGNORECASE)
-_KEYBOARD_SIGNS = frozenset("+<=>|~¬±×÷−→←↑↓↔⇒")
+_PROSE_SIGNS = frozenset("+<=>|~¬±×÷−≤≥≈≠→←↑↓↔⇒")
 _MATH_LETTERS = range(0x1D400, 0x1D800)
 _MOSTLY = 0.5
 _MIDDLE = 0.3  # of the size: half the height of small letters
@@ -94,7 +94,7 @@ def is_formula(glyph: Glyph) -> bool:
     if _FORMULA_FONT.search(glyph.font):
         return True
     return any(
-        ord(each) in _MATH_LETTERS or (unicodedata.category(each) == "Sm" and each not in _KEYBOARD_SIGNS)
+        ord(each) in _MATH_LETTERS or (unicodedata.category(each) == "Sm" and each not in _PROSE_SIGNS)
         for each in glyph.text
     )
 
