@@ -54,6 +54,7 @@ def _size(_context: click.Context, _option: click.Parameter, value: str | None) 
     "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads; chosen by the machine unless given."
 )
 @click.option("--slots", type=click.IntRange(min=1), metavar="N", help="Blocks read at once; chosen unless given.")
+@click.option("--kv", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True, help="Keys and values.")
 @click.option("--password", metavar="TEXT", help="Opens encrypted PDF files.")
 @click.option(
     "--text",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import click
 
+from mineru_edge.models.bundle import KVKind
 from mineru_edge.models.errors import OK, PARTIAL, MineruEdgeError, megabytes
 
 from .cli import report
@@ -49,6 +50,7 @@ def parse_files(
     memory_limit: int | None,
     threads: int | None,
     slots: int | None,
+    kv: KVKind,
     password: str | None,
     text: str,
     overlay: str | None,
@@ -64,7 +66,7 @@ def parse_files(
     )
     codes: list[int] = []
     with Reader(
-        bundle, memory_limit=memory_limit, threads=threads, slots=slots, password=password, text=text
+        bundle, memory_limit=memory_limit, threads=threads, slots=slots, kv=kv, password=password, text=text
     ) as reader:
         if verbose and text != LAYER:
             _show_plan(reader)

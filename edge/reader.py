@@ -11,7 +11,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from mineru_edge.models.bundle import Bundle, embedded
+from mineru_edge.models.bundle import Bundle, KVKind, embedded
 from mineru_edge.models.errors import MineruEdgeError
 
 from .document import AUTO, LAYER, MODEL, Document, Page
@@ -39,7 +39,8 @@ class Reader:
 
     `text` says who reads: "auto" takes a block of text from the PDF where that can be trusted and asks the model for
     all else, "model" asks it for everything, "layer" takes the PDF's own text alone and opens no model; pictures then
-    cannot be read.
+    cannot be read. `kv` "int8" keeps keys and values in a quarter of the memory, BundleError where the bundle has no
+    decoder for it.
 
     One document at a time: a Reader is not for use by several threads together.
     """
@@ -56,6 +57,7 @@ class Reader:
         max_image_px: int = MAX_IMAGE_PX,
         block_deadline_s: float | None = None,
         text: str = AUTO,
+        kv: KVKind = "fp32",
     ) -> None:
         low, high = DPI_RANGE
         if not low <= dpi <= high:
@@ -67,13 +69,15 @@ class Reader:
                 raise MineruEdgeError(f"{name} must be at least 1, found {value}")
         if text not in (AUTO, MODEL, LAYER):
             raise MineruEdgeError(f"text must be {AUTO}, {MODEL} or {LAYER}, found {text!r}")
+        if kv not in ("fp32", "int8"):
+            raise MineruEdgeError(f"kv must be fp32 or int8, found {kv!r}")
         limit_bytes = None if memory_limit is None else parse_bytes(memory_limit)
         self._dpi = dpi
         self._password = password
         self._max_image_px = max_image_px
         self._block_deadline_s = block_deadline_s
         self._text = text
-        self._limit_bytes, self._threads, self._slots = limit_bytes, threads, slots
+        self._limit_bytes, self._threads, self._slots, self._kv = limit_bytes, threads, slots, kv
         self._path = embedded() if bundle is None else bundle
         self._bundle: Bundle | None = None
         self._engine: Engine | None = None
@@ -174,7 +178,7 @@ class Reader:
         if self._engine is None:
             self._check_open()
             self._engine = _open_engine(
-                self.bundle, limit_bytes=self._limit_bytes, threads=self._threads, slots=self._slots
+                self.bundle, limit_bytes=self._limit_bytes, threads=self._threads, slots=self._slots, kv=self._kv
             )
         return self._engine
 
@@ -197,7 +201,9 @@ def _layer_pages(sheets: Iterator[Sheet], page_count: int) -> Iterator[Page]:
     return (layer_page(sheet, page_count) for sheet in sheets)
 
 
-def _open_engine(bundle: Bundle, *, limit_bytes: int | None, threads: int | None, slots: int | None) -> Engine:
+def _open_engine(
+    bundle: Bundle, *, limit_bytes: int | None, threads: int | None, slots: int | None, kv: KVKind
+) -> Engine:
     from mineru_edge.runtime.engine import Engine
 
-    return Engine.open(bundle, memory_limit_bytes=limit_bytes, threads=threads, slots=slots)
+    return Engine.open(bundle, memory_limit_bytes=limit_bytes, threads=threads, slots=slots, kv=kv)

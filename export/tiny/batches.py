@@ -118,8 +118,8 @@ def produce(queue: Any, progress: Any, worker: int, workers: int, generation: in
             tokens = round(8 + 72 * p / LINES_UNTIL)
             pool = [s for s in (line_sample(rng, tokens) for _ in range(400)) if len(s.cells) <= tokens]
         for page in range(5 if p < LINES_UNTIL else 24):
-            # Boxes take longer to learn than letters: later a third of the pages is read for layout alone.
-            pool += page_samples(seed, layout=True, content=p >= LINES_UNTIL and (p < LAYOUT_FROM or page % 3 > 0))
+            # Boxes take longer to learn than letters: later half of the pages are read for layout alone.
+            pool += page_samples(seed, layout=True, content=p >= LINES_UNTIL and (p < LAYOUT_FROM or page % 2 == 0))
             seed += workers
         for batch in cut(pool, rng):
             queue.put(batch)

@@ -23,7 +23,8 @@ STD = torch.tensor((0.26862954, 0.26130258, 0.27577711))
 GUIDED = ((1, 0), (2, 1))  # decoder layer, head
 EDGES_AFTER, VALUE_AFTER = 1, 2  # decoder layers
 PLACES = 24  # rows and columns told apart
-NEAR = 0.12  # of the page: edges that a patch is asked about
+NEAR = torch.tensor((0.12, 0.06, 0.12, 0.06))  # of the page: how far off an edge may be that a patch is asked about
+TALL = torch.tensor((1.0, 2.0, 1.0, 2.0))  # lines are closer than columns, so an error counts more upwards
 FINE = 0.005  # of the page: a coordinate's loss is linear above and quadratic below
 
 
@@ -146,6 +147,7 @@ def layout_losses(
     rows_cols = t["grid"].amax(1, keepdim=True) + 1
     centre = ((t["grid"] + 0.5) / rows_cols).flip(-1).repeat(1, 1, 2)
     near = inside[..., None] & ((boxes - centre).abs() < NEAR)
+    stretch = TALL.expand_as(boxes)
     merged_count = types.shape[1] // 4
     start = int((t["image_index"][0] == 0).nonzero())
     cells = coordinates(helpers.cell_boxes, states[EDGES_AFTER][:, start : start + merged_count]).unflatten(-1, (2, 4))
@@ -161,9 +163,9 @@ def layout_losses(
     wanted = torch.isfinite(values)
     return {
         "type": F.cross_entropy(helpers.types(rows).flatten(0, 1), types.flatten()),
-        "box": F.smooth_l1_loss(helpers.boxes(rows)[near], (boxes - centre)[near], beta=FINE),
-        "merged_box": F.smooth_l1_loss(offsets[known], (edges - middle)[known], beta=FINE),
-        "edge": F.smooth_l1_loss(cells[known], edges[known], beta=FINE),
+        "box": F.smooth_l1_loss((stretch * helpers.boxes(rows))[near], (stretch * (boxes - centre))[near], beta=FINE),
+        "merged_box": F.smooth_l1_loss((TALL * offsets)[known], (TALL * (edges - middle))[known], beta=FINE),
+        "edge": F.smooth_l1_loss((TALL * cells)[known], (TALL * edges)[known], beta=FINE),
         "value": F.smooth_l1_loss(told[wanted], values[wanted], beta=FINE),
     }
 
