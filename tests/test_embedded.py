@@ -71,3 +71,10 @@ def test_the_sample_page_is_read(sample_pdf: object) -> None:
     assert not document.failures
     assert {"title", "text", "table", "equation"} <= {block.type for block in page.blocks}
     assert document.markdown.startswith("# Coffee Machine Manual")
+
+
+def test_an_int8_store_reads_the_sample_page_too(sample_pdf: object) -> None:
+    with Reader(threads=1, kv="int8") as reader:
+        found = reader.read(str(sample_pdf)).markdown
+    assert found.startswith("# Coffee Machine Manual")
+    assert "press the green button" in found

@@ -85,12 +85,12 @@ def test_losses_fall_on_one_page(drawn: list[samples.Sample]) -> None:
     def sweep() -> float:
         whole = 0.0
         for batch in made:
-            loss = losses.total(losses.losses(model, helpers, batch))
+            parts = losses.losses(model, helpers, batch)
             optimizer.zero_grad()
-            loss.backward()
+            losses.total(parts).backward()
             torch.nn.utils.clip_grad_norm_(both.parameters(), 1.0)
             optimizer.step()
-            whole += float(loss.detach())
+            whole += float(parts["token"].detach())
         return whole
 
     first = sweep()
@@ -107,3 +107,10 @@ def test_penalties_count_only_what_came_before() -> None:
     assert taken[2, 5] == 2.0
     assert taken[3, 7] == 1.5
     assert taken[3, 5] == 2.0
+
+
+def test_the_last_digit_of_a_coordinate_counts_less() -> None:
+    nowhere = float("nan")
+    spelt = [nowhere, *[0.1] * 4, *[0.2] * 4, *[0.3] * 4, *[0.4] * 3, nowhere, nowhere, *[0.5] * 4]
+    found = losses.digit_weights(torch.tensor([spelt]))[0].tolist()
+    assert [place for place, weight in enumerate(found) if weight < 1] == [3, 7, 11, 15, 20]

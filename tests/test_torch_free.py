@@ -27,8 +27,8 @@ def no_network(event, arguments):
 
 sys.addaudithook(no_network)
 """
-WORDS = {"coffee", "machine", "manual", "bottle", "water", "green", "button", "price", "evening"}
-"""Some that stand on the sample page; a demonstration model may misread two."""
+WORDS = set("coffee machine manual minutes bottle water green button start price orange hot".split())
+"""Some that stand on the sample page. Other processors round otherwise, so one may be misread there."""
 PARSE = """
 from mineru_edge.cli import main
 sys.exit(main())
@@ -43,7 +43,7 @@ def test_a_page_becomes_markdown(sample_pdf: Path) -> None:
     run = python(PARSE, "parse", str(sample_pdf))
     assert run.returncode == 0, run.stderr
     found = set(re.findall(r"[a-z]+", run.stdout.lower()))
-    assert len(WORDS - found) <= 2, run.stdout
+    assert len(WORDS - found) <= 1, run.stdout
 
 
 @pytest.mark.parametrize("name", [*FORBIDDEN, "torch.nn", "onnx.helper"])

@@ -22,6 +22,7 @@ MEAN = torch.tensor((0.48145466, 0.4578275, 0.40821073))
 STD = torch.tensor((0.26862954, 0.26130258, 0.27577711))
 GUIDED = ((1, 0), (2, 1))  # decoder layer, head
 EDGES_AFTER, VALUE_AFTER = 1, 2  # decoder layers
+UNITS = 0.3  # what the loss of a coordinate's last digit counts
 PLACES = 24  # rows and columns told apart
 NEAR = torch.tensor((0.12, 0.06, 0.12, 0.06))  # of the page: how far off an edge may be that a patch is asked about
 TALL = torch.tensor((1.0, 2.0, 1.0, 2.0))  # lines are closer than columns, so an error counts more upwards
@@ -54,15 +55,28 @@ def penalties(target: Tensor, vocab: int, presence: float, frequency: float) -> 
     return presence * (counts > 0) + frequency * counts
 
 
+def digit_weights(values: Tensor) -> Tensor:
+    """[B, T] of which coordinate is spelt, NaN elsewhere -> what each token's loss counts.
+
+    Coordinates are three digits and a blank. The last digit is a thousandth of the page, less than a pixel of the
+    picture: mostly chance, which should not drown the others.
+    """
+    finite = torch.isfinite(values)
+    place = torch.arange(values.shape[1]).expand_as(values)
+    before = torch.where(finite, -1, place).cummax(1).values  # the last token that is no coordinate
+    return torch.where(finite & ((place - before - 1) % 4 == 2), UNITS, 1.0)
+
+
 def token_loss(
-    hidden: Tensor, table: Tensor, target: Tensor, presence: float, frequency: float
+    hidden: Tensor, table: Tensor, target: Tensor, weights: Tensor, presence: float, frequency: float
 ) -> tuple[Tensor, Tensor]:
     valid = target >= 0
     chosen, wanted = hidden[valid], target[valid]  # padding is a third of a batch
     logits = (chosen.to(torch.bfloat16) @ table.to(torch.bfloat16).T).float()
     if presence:
         logits = logits - penalties(target, table.shape[0], presence, frequency)[valid]
-    return F.cross_entropy(logits, wanted), (logits.argmax(-1) == wanted).float().mean()
+    loss = (F.cross_entropy(logits, wanted, reduction="none") * weights[valid]).mean()
+    return loss, (logits.argmax(-1) == wanted).float().mean()
 
 
 def attention_loss(pair: tuple[Tensor, Tensor], head: int, batch: dict[str, Tensor]) -> Tensor:
@@ -111,8 +125,9 @@ def losses(model: TinyQwen2VL, helpers: Helpers, b: Batch) -> dict[str, Tensor]:
         hidden, pairs, states = model(embeds, t["positions"])
         hidden = hidden.gather(1, t["take"][..., None].expand(-1, -1, hidden.shape[-1]))
     presence, frequency = PENALTIES.get(b.task, (1.0, 0.05))
+    weights = digit_weights(torch.from_numpy(b.values))
     out["token"], out["correct"] = token_loss(
-        hidden, model.model["embed_tokens"].weight, t["target"], presence, frequency
+        hidden, model.model["embed_tokens"].weight, t["target"], weights, presence, frequency
     )
     if bool((t["cells"] >= 0).any()):
         out["look"] = torch.stack([attention_loss(pairs[layer], head, t) for layer, head in GUIDED]).mean()
@@ -179,7 +194,7 @@ WEIGHTS = {
     "box": 20.0,
     "merged_box": 20.0,
     "edge": 20.0,
-    "value": 20.0,
+    "value": 60.0,
     "place": 0.2,
     "correct": 0.0,
 }
