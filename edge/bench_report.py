@@ -21,17 +21,17 @@ def header(machine: Machine, *, threads: int, bundle: str, plan: str) -> Iterato
     yield f"features  {', '.join(machine.features) or 'none that matter here'}"
     yield f"versions  {', '.join(f'{name} {version}' for name, version in machine.packages)}, Python {machine.python}"
     yield ""
-    yield f"{'':<9}{'':<22}{'seconds':>9}{'rate':>16}{'private':>10}{'resident':>10}{'forecast':>10}"
+    yield f"{'':<9}{'':<22}{'seconds':>9}{'rate':>18}{'private':>10}{'resident':>10}{'forecast':>10}"
 
 
 def row(result: Case | PageSplit) -> str:
     if isinstance(result, PageSplit):
         return _split(result)
-    per_second = f"{result.rate:,.1f} {result.unit[:-1]}/s"
+    per_second = f"{result.rate:,.1f} {result.unit}/s"
     peaks = "".join(
         f"{_mb(value):>10}" for value in (result.peak_private_bytes, result.peak_rss_bytes, result.forecast_bytes)
     )
-    return f"{result.kind:<9}{result.name:<22}{result.seconds:>9.3f}{per_second:>16}{peaks}"
+    return f"{result.kind:<9}{result.name:<22}{result.seconds:>9.3f}{per_second:>18}{peaks}"
 
 
 def _split(split: PageSplit) -> str:
