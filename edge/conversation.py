@@ -15,9 +15,10 @@ from PIL import Image
 
 from mineru_edge.runtime.request import Request, Result, Step
 
-from .document import ERROR, Answer, Page
+from .document import ERROR, Answer, Block, Page
 from .glyphs import PageGlyphs
 from .intake import Sheet
+from .layer_page import blocks_instead
 from .protocol import Layout, PageProtocol, answer
 
 PAGES_AT_ONCE = 2
@@ -98,6 +99,8 @@ class Conversation:
         except Exception as error:  # the library meets whatever the model wrote; one page is what that may cost
             work.fail(f"its blocks could not be cut out: {error!r}")
             return
+        if glyphs is not None and not work.layout.blocks:
+            work.instead = blocks_instead(glyphs)
         requests, work.layout.requests = work.layout.requests, {}
         work.waiting = len(requests)
         work.done = not requests
@@ -115,6 +118,7 @@ class _PageInWork:
         self.size_px = (0, 0)
         self.answer: Answer | None = None
         self.layout: Layout | None = None
+        self.instead: tuple[Block, ...] = ()  # of the page's own text, where the model found nothing
         self.results: dict[int, Result] = {}
         self.waiting = 0
         self.done = False
@@ -129,6 +133,7 @@ class _PageInWork:
 
     def page(self, protocol: PageProtocol) -> Page:
         blocks = protocol.finish(self.layout, self.results) if self.layout else ()
+        blocks = blocks or self.instead
         width_px, height_px = self.size_px
         return Page(
             number=self.number,

@@ -5,6 +5,7 @@ Tables come out row by row with tabs between their cells, and formulas as their 
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Sequence
@@ -17,6 +18,8 @@ from .glyphs import Glyph, PageGlyphs
 from .intake import Sheet
 from .text_layer import is_vertical
 from .text_lines import Line, Word, lines, split_at_gaps, words
+
+logger = logging.getLogger(__name__)
 
 _MOST_UNKNOWN = 0.3  # of the signs of a page may be without a meaning
 _TITLE, _HEADING = 1.4, 1.15  # of the size of the page's body
@@ -49,6 +52,16 @@ def layer_page(sheet: Sheet, page_count: int) -> Page:
         seconds=time.monotonic() - started,
         error=error,
     )
+
+
+def blocks_instead(page: PageGlyphs) -> tuple[Block, ...]:
+    """For a page on which a model found no block at all: what the file has, if it can be seen and means something."""
+    try:
+        if trouble(page) is None and any(glyph.shown for glyph in page.glyphs):
+            return layer_blocks(page)
+    except Exception:  # as in `layer_page`
+        logger.warning("the text layer could not be put in order", exc_info=True)
+    return ()
 
 
 def trouble(page: PageGlyphs) -> str | None:

@@ -37,9 +37,11 @@ class Reader:
     pages, whose long edge stays within 3500 pixels. `password` opens encrypted PDFs. `max_image_px` refuses larger
     pictures before they are decoded. `block_deadline_s` ends a block after so many seconds with what it has.
 
-    `text` says who reads: "auto" takes a block of text from the PDF where that can be trusted and asks the model for
-    all else, "model" asks it for everything, "layer" takes the PDF's own text alone and opens no model; pictures then
-    cannot be read. `kv` "int8" keeps keys and values in a quarter of the memory, BundleError where the bundle has no
+    `text` says who reads: "auto" takes a block of text from the PDF where that can be trusted, a whole page where the
+    model finds no block, and asks the model for all else; "model" asks it for everything; "layer" takes the PDF's own
+    text alone and opens no model, and cannot read pictures.
+
+    `kv` "int8" keeps keys and values in a quarter of the memory, BundleError where the bundle has no
     decoder for it.
 
     One document at a time: a Reader is not for use by several threads together.

@@ -234,3 +234,12 @@ def test_a_text_layer_that_breaks_leaves_the_page_to_the_model(bench: Bench, mon
     monkeypatch.setattr(TextLayer, "texts", accident)
     (page,) = bench.reader(FakeEngine([layout(BODY)], ["asked"])).read(PAGE).pages
     assert [(block.content, block.source) for block in page.blocks] == [("asked", "model")]
+
+
+def test_a_page_on_which_the_model_finds_nothing_is_the_file_s_own_text(bench: Bench) -> None:
+    (page,) = bench.reader(FakeEngine([layout()])).read(pdf(text("One line of print."))).pages
+    assert [(block.content, block.source) for block in page.blocks] == [("One line of print.", "layer")]
+    (page,) = bench.reader(FakeEngine([layout()]), text="model").read(pdf(text("One line of print."))).pages
+    assert page.blocks == ()
+    (page,) = bench.reader(FakeEngine([layout()])).read(pdf("3 Tr " + text("Nobody sees it."))).pages
+    assert page.blocks == ()
