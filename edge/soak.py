@@ -43,5 +43,4 @@ def soak(engine: Engine, count: int, *, shapes: int, longest_px: int, seed: int 
 def growth_bytes(samples: list[int]) -> float:
     """Bytes per request after warm-up: the slope of the least-squares line. Needs four samples or more."""
     kept = samples[int(len(samples) * WARM_UP) :]
-    slope: float = np.polynomial.Polynomial.fit(range(len(kept)), kept, 1).convert().coef[1]
-    return slope
+    return float(np.polyfit(range(len(kept)), kept, 1)[0])

@@ -14,6 +14,7 @@ def test_growth_is_the_slope_after_warm_up() -> None:
     warm = int(100 * WARM_UP)
     assert growth_bytes([*range(0, 10_000 * warm, 10_000), *[5_000_000] * (100 - warm)]) == pytest.approx(0, abs=1)
     assert growth_bytes([1000 * n for n in range(100)]) == pytest.approx(1000)
+    assert growth_bytes([5_000_000] * 8) == pytest.approx(0, abs=1e-3)
 
 
 def test_memory_does_not_grow(embedded_bundle: Bundle) -> None:
