@@ -112,11 +112,10 @@ def _request(engine: Engine, size: tuple[int, int], repeats: int) -> tuple[Case,
 
 def _decode(engine: Engine, slots: int, repeats: int) -> Case:
     """Steps with `slots` live sequences that have about DECODE_PAST tokens behind them."""
-    past = 0
+    past, text = 0, _text_of(engine, DECODE_PAST)
 
     def once() -> float:
         nonlocal past
-        text = _text_of(engine, DECODE_PAST)
         for _ in range(slots):
             engine.submit(Request(None, text, DecodeParams(2 * DECODE_STEPS, ignore_eos=True)))
         engine.step()  # prefill of all, and the first step

@@ -9,11 +9,14 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
 from mineru_edge.models.errors import INTERRUPT, OK, InputError, MineruEdgeError
+
+if TYPE_CHECKING:
+    from mineru_edge.models.bundle import Kind, KVKind
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -44,17 +47,30 @@ def _size(_context: click.Context, _option: click.Parameter, value: str | None) 
         raise click.BadParameter(str(error)) from error
 
 
+# Options that several commands have.
+_memory_limit = click.option(
+    "--memory-limit", callback=_size, metavar="SIZE", help="What the process may take, such as 2G or 1500M."
+)
+_threads = click.option(
+    "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads; chosen by the machine unless given."
+)
+_slots = click.option(
+    "--slots", type=click.IntRange(min=1), metavar="N", help="Blocks read at once; chosen unless given."
+)
+_kv = click.option(
+    "--kv", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True, help="Keys and values."
+)
+
+
 @cli.command(short_help="Read PDF files and pictures.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 @click.option("-o", "--output", metavar="DIR", help="Write NAME.md, NAME_content_list.json, NAME_result.json, images/.")
 @click.option("--pages", callback=_pages, metavar="LIST", help="Pages such as 1-3,7 (from 1, both ends included).")
 @click.option("--bundle", metavar="DIR", help="The exported model; the small embedded one unless given.")
-@click.option("--memory-limit", callback=_size, metavar="SIZE", help="What the process may take, such as 2G or 1500M.")
-@click.option(
-    "--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads; chosen by the machine unless given."
-)
-@click.option("--slots", type=click.IntRange(min=1), metavar="N", help="Blocks read at once; chosen unless given.")
-@click.option("--kv", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True, help="Keys and values.")
+@_memory_limit
+@_threads
+@_slots
+@_kv
 @click.option("--password", metavar="TEXT", help="Opens encrypted PDF files.")
 @click.option(
     "--text",
@@ -89,8 +105,8 @@ def info(bundle: str | None, as_json: bool, check: bool) -> None:
 
 @cli.command(short_help="Pack a bundle's weights for this processor, once.")
 @click.argument("bundle", required=False)
-@click.option("--kv", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True, help="Keys and values.")
-def prepare(bundle: str | None, kv: Literal["fp32", "int8"]) -> None:
+@_kv
+def prepare(bundle: str | None, kv: KVKind) -> None:
     """Write BUNDLE's decoder in the engine's own layout for this processor, into BUNDLE/prepared.
 
     From then on it is mapped from there and no longer packed on the heap at every start: half a gigabyte less private
@@ -113,10 +129,10 @@ def prepare(bundle: str | None, kv: Literal["fp32", "int8"]) -> None:
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Runs per case; medians.")
 @click.option("--vs", "versus", metavar="FILE", help="Print ratios to an earlier run, whose output is in FILE.")
 @click.option("--soak", "soak_requests", type=click.IntRange(min=8), metavar="N", help="N requests; does memory grow?")
-@click.option("--memory-limit", callback=_size, metavar="SIZE", help="What the process may take, such as 2G or 1500M.")
-@click.option("--threads", type=click.IntRange(min=1), metavar="N", help="CPU threads; chosen unless given.")
-@click.option("--slots", type=click.IntRange(min=1), metavar="N", help="Blocks read at once; chosen unless given.")
-@click.option("--kv", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True, help="Keys and values.")
+@_memory_limit
+@_threads
+@_slots
+@_kv
 def bench(bundle: str | None, kinds: tuple[str, ...], **options: Any) -> int:
     """Measure BUNDLE, the embedded one unless given: pictures of four sizes, decoding with 1 to 8 slots, a whole page.
 
@@ -148,13 +164,7 @@ def bench(bundle: str | None, kinds: tuple[str, ...], **options: Any) -> int:
     show_default=True,
     help="int8 adds a decoder that keeps keys and values in a quarter of the memory.",
 )
-def export(
-    checkpoint: str,
-    bundle: str,
-    precision: Literal["int8", "fp32"],
-    engine: Literal["onnx"],
-    kv: Literal["fp32", "int8"],
-) -> None:
+def export(checkpoint: str, bundle: str, precision: Kind, engine: Literal["onnx"], kv: KVKind) -> None:
     """Turn CHECKPOINT, a Hugging Face directory, into BUNDLE, a directory that runs without torch.
 
     Needs the build machine's packages: pip install 'mineru-edge[export]'.

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 
 import click
 
-from mineru_edge.models.bundle import Bundle, KVKind, embedded
+from mineru_edge.models.bundle import KVKind
 from mineru_edge.models.errors import OK, MineruEdgeError
 from mineru_edge.runtime.engine import Engine
 from mineru_edge.runtime.threads import thread_count
 
 from .bench import Case, PageSplit, cases
 from .bench_report import earlier, header, ratios, row, to_json
+from .cli_info import open_bundle
+from .cli_parse import plan_words
 from .machine import this_machine
 from .soak import MOST_GROWTH_BYTES, growth_bytes, soak
 
@@ -34,7 +36,7 @@ def run(
 ) -> int:
     """Measure the bundle at `path`, None for the embedded one; the exit code."""
     before = None if versus is None else earlier(versus)
-    bundle = Bundle.load(embedded() if path is None else path)
+    bundle = open_bundle(path)
     count = thread_count() if threads is None else threads
     machine = this_machine()
     with Engine.open(bundle, memory_limit_bytes=memory_limit, threads=count, slots=slots, kv=kv) as engine:
@@ -49,8 +51,7 @@ def run(
             "limit_bytes": plan.limit_bytes,
             "kv": kv,
         }
-        words = f"{plan.slots} slots of {plan.capacity_tokens} tokens, {plan.patch_cap} patches at most"
-        for line in header(machine, threads=count, bundle=str(bundle.path), plan=words):
+        for line in header(machine, threads=count, bundle=str(bundle.path), plan=plan_words(plan)):
             click.echo(line)
         results: list[Case | PageSplit] = []
         for result in cases(engine, repeats=repeats, kinds=tuple(kinds)):

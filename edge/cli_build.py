@@ -9,19 +9,13 @@ from typing import Any, Literal
 
 import click
 
+from mineru_edge.models.bundle import Kind, KVKind
 from mineru_edge.models.errors import EngineError
 
 INSTALL = "pip install 'mineru-edge[export]'"
 
 
-def export_bundle(
-    checkpoint: str,
-    bundle: str,
-    *,
-    precision: Literal["int8", "fp32"],
-    engine: Literal["onnx"],
-    kv: Literal["fp32", "int8"],
-) -> None:
+def export_bundle(checkpoint: str, bundle: str, *, precision: Kind, engine: Literal["onnx"], kv: KVKind) -> None:
     """Write `bundle`, with a progress bar on a terminal."""
     with _extra():
         from mineru_edge.export.exporter import export

@@ -12,9 +12,14 @@ from mineru_edge.models.bundle import Bundle, KVKind, embedded
 from mineru_edge.models.errors import megabytes
 
 
+def open_bundle(path: str | None) -> Bundle:
+    """The bundle at `path`, None for the embedded one. BundleError when it does not load."""
+    return Bundle.load(embedded() if path is None else path)
+
+
 def show(path: str | None, *, as_json: bool, check: bool) -> None:
     """Print the bundle at `path`, None for the embedded one. BundleError when it does not load, or fails `check`."""
-    bundle = Bundle.load(embedded() if path is None else path)
+    bundle = open_bundle(path)
     if check:
         bundle.verify()
     if as_json:
@@ -46,7 +51,7 @@ def prepare_here(path: str | None, kv: KVKind) -> None:
     """Pack the decoder of the bundle at `path`, None for the embedded one, for this machine; says where it lies."""
     from mineru_edge.runtime.graphs import prepare
 
-    bundle = Bundle.load(embedded() if path is None else path)
+    bundle = open_bundle(path)
     bundle.check_kv(kv)
     folder = prepare(bundle, kv)
     size = sum(file.stat().st_size for file in folder.iterdir())

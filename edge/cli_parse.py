@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
@@ -22,6 +23,9 @@ from .outputs import OutputFolder, output_names
 from .overlay import Overlay
 from .reader import Reader
 from .render import MarkdownStream
+
+if TYPE_CHECKING:
+    from mineru_edge.runtime.plan import Plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,9 +151,13 @@ def _progress(path: str, page: Page, since_start_s: float) -> None:
         )
 
 
+def plan_words(plan: Plan) -> str:
+    return f"{plan.slots} slots of {plan.capacity_tokens} tokens, {plan.patch_cap} patches at most"
+
+
 def _show_plan(reader: Reader) -> None:
     plan = reader.plan
-    click.echo(f"{plan.slots} slots of {plan.capacity_tokens} tokens, {plan.patch_cap} patches at most", err=True)
+    click.echo(plan_words(plan), err=True)
     for part in plan.parts:
         click.echo(f"{part.name:<28}{megabytes(part.bytes):>14}", err=True)
     click.echo(f"{'total':<28}{megabytes(plan.total_bytes):>14}", err=True)

@@ -18,7 +18,6 @@ from mineru_edge.runtime.request import Request, Result, Step
 from .document import ERROR, Answer, Block, Page
 from .glyphs import PageGlyphs
 from .intake import Sheet
-from .layer_page import blocks_instead
 from .protocol import Layout, PageProtocol, answer
 
 PAGES_AT_ONCE = 2
@@ -100,6 +99,8 @@ class Conversation:
             work.fail(f"its blocks could not be cut out: {error!r}")
             return
         if glyphs is not None and not work.layout.blocks:
+            from .layer_page import blocks_instead
+
             work.instead = blocks_instead(glyphs)
         requests, work.layout.requests = work.layout.requests, {}
         work.waiting = len(requests)

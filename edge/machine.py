@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import platform
-import re
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-CPUINFO = Path("/proc/cpuinfo")
-MEMINFO = Path("/proc/meminfo")
+from mineru_edge.runtime.memory import MEMINFO, kernel_bytes
+from mineru_edge.runtime.threads import CPUINFO, cpu_count, cpu_field
+
 # What decides which integer and bf16 kernels an engine takes; Linux's names for x86 and ARM.
 FEATURES = (
     "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16",
@@ -38,25 +37,17 @@ class Machine:
 
 
 def this_machine(*, cpuinfo: Path = CPUINFO, meminfo: Path = MEMINFO) -> Machine:
-    cpu, memory = _text(cpuinfo), _text(meminfo)
-    flags = set(_field(cpu, "flags|Features").split())
-    total = _field(memory, "MemTotal")
+    flags = set(cpu_field(cpuinfo, "flags", "Features").split())
     return Machine(
-        cpu=_field(cpu, "model name|Model") or platform.processor() or "unknown",
+        cpu=cpu_field(cpuinfo, "model name", "Model") or platform.processor() or "unknown",
         architecture=platform.machine(),
         system=platform.system(),
         python=platform.python_version(),
-        cpus=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        cpus=cpu_count(),
         features=tuple(name for name in FEATURES if name in flags),
-        memory_bytes=int(total.split()[0]) * 1024 if total else None,
+        memory_bytes=kernel_bytes(meminfo, "MemTotal"),
         packages=tuple((name, version) for name in PACKAGES if (version := _version(name))),
     )
-
-
-def _field(text: str, names: str) -> str:
-    """The first "name : value" line of /proc/cpuinfo or /proc/meminfo, "" without one."""
-    found = re.search(rf"^(?:{names})\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else ""
 
 
 def _version(package: str) -> str | None:
@@ -64,10 +55,3 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
-
-
-def _text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

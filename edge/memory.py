@@ -6,9 +6,10 @@ leak grows and a budget is about; so that one is sampled. Off Linux both are unk
 
 from __future__ import annotations
 
-import re
 import threading
 from pathlib import Path
+
+from mineru_edge.runtime.memory import kernel_bytes
 
 from .document import Memory
 
@@ -46,7 +47,7 @@ class MemoryWatch:
     def peak(self) -> Memory:
         """The peaks so far, this very moment included."""
         self._sample()
-        return Memory(self._peak_private_bytes, _field(_status(self._status), "VmHWM"))
+        return Memory(self._peak_private_bytes, kernel_bytes(self._status, "VmHWM"))
 
     def _run(self) -> None:
         while not self._done.wait(self._interval_s):
@@ -69,19 +70,4 @@ def reset_peak(*, clear_refs: Path = CLEAR_REFS) -> bool:
 
 def private_bytes(*, status: Path = STATUS) -> int | None:
     """RssAnon + VmSwap of this process now; None where the system does not tell."""
-    text = _status(status)
-    anonymous, swapped = _field(text, "RssAnon"), _field(text, "VmSwap")
-    return None if anonymous is None or swapped is None else anonymous + swapped
-
-
-def _status(path: Path) -> str:
-    try:
-        return path.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
-
-
-def _field(status: str, name: str) -> int | None:
-    """A "Name:  123 kB" line of /proc/PID/status in bytes; the kernel's kB are 1024 bytes."""
-    found = re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)
-    return int(found[1]) * 1024 if found else None
+    return kernel_bytes(status, "RssAnon", "VmSwap")

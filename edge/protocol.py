@@ -159,6 +159,8 @@ def _layer_texts(page: Image.Image, blocks: list[Any], asked: list[int], glyphs:
 
     upright = {index: blocks[index].type for index in asked if blocks[index].angle in (0, None)}
     wanted = {index: kind for index, kind in upright.items() if kind in TEXT_TYPES}
+    if not wanted:
+        return {}
     # Containers hold no words of their own.
     holders = {index: _box(block) for index, block in enumerate(blocks) if block.type not in CONTAINERS}
     try:

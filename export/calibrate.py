@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from mineru_edge.models.bundle import Bundle
 from mineru_edge.models.errors import EngineError
@@ -48,8 +47,3 @@ def kv_peaks(
             if progress is not None:
                 progress(number, len(requests), "keys and values")
     return peaks
-
-
-def picture(image: Image.Image) -> Page:
-    """A page whose blocks are not known: it is asked for its layout, and as one block of text."""
-    return Page(image, (("text", (0, 0, 1000, 1000)),))

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from mineru_edge.models.bundle import DECODER_FILE, DECODER_KV8_FILE, Bundle
 from mineru_edge.models.errors import SpaceError
+from mineru_edge.models.tensors import decoder_inputs, decoder_outputs
 
 HEADROOM = 1.1  # over what was seen; beyond it values are cut off
 _LARGEST = 127
@@ -28,8 +29,10 @@ def write_kv8(bundle: Bundle, peaks: NDArray[np.float32]) -> Bundle:
     assert peaks.shape == (text.layers, 2, text.kv_heads, text.head_dim), peaks.shape
     scales = np.maximum(peaks, np.finfo(np.float32).tiny) * np.float32(HEADROOM / _LARGEST)
     model = onnx.load(str(bundle.file(DECODER_FILE)), load_external_data=False)
+    specs = (*decoder_inputs(text, store="int8"), *decoder_outputs(text, store="int8"))
+    stored = {spec.name for spec in specs if spec.dtype == "int8"}
     for value in (*model.graph.input, *model.graph.output):
-        if value.name.startswith(("past_", "present_")):
+        if value.name in stored:
             value.type.tensor_type.elem_type = TensorProto.INT8
     nodes = [node for node in model.graph.node if node.op_type == "GroupQueryAttention"]
     assert len(nodes) == text.layers, f"{len(nodes)} attentions for {text.layers} layers"

@@ -18,8 +18,8 @@ def available_bytes(
 ) -> int | None:
     """Bytes that can be had without pushing anything out but file cache; None when the system does not say."""
     rooms = []
-    if (free_kib := _fields(meminfo).get("MemAvailable:")) is not None:
-        rooms.append(free_kib * 1024)
+    if (free_bytes := kernel_bytes(meminfo, "MemAvailable")) is not None:
+        rooms.append(free_bytes)
     for folder in cgroup_folders("memory", cgroup_root=cgroup_root, self_cgroup=self_cgroup):
         limit = _number(folder / "memory.max", folder / "memory.limit_in_bytes")
         used = _number(folder / "memory.current", folder / "memory.usage_in_bytes")
@@ -40,9 +40,16 @@ class OwnMemory(NamedTuple):
 
 def own_memory(status: Path) -> OwnMemory | None:
     """From /proc/self/status; None when the system does not tell."""
-    found = _fields(status)
+    resident, data = kernel_bytes(status, "VmRSS", "VmSwap"), kernel_bytes(status, "VmData")
+    return None if resident is None or data is None else OwnMemory(resident, data)
+
+
+def kernel_bytes(path: Path, *names: str) -> int | None:
+    """The sum of "Name:  123 kB" lines of /proc/meminfo or /proc/PID/status; None when one is not there. The kernel's
+    kB are 1024 bytes."""
+    found = _fields(path)
     try:
-        return OwnMemory((found["VmRSS:"] + found["VmSwap:"]) * 1024, found["VmData:"] * 1024)
+        return sum(found[f"{name}:"] for name in names) * 1024
     except KeyError:
         return None
 

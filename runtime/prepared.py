@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-import re
 import shutil
 import tempfile
 from collections.abc import Callable
@@ -19,9 +18,10 @@ from pathlib import Path, PurePosixPath
 from mineru_edge.models.bundle import DECODER_DATA_FILE, Bundle
 from mineru_edge.models.errors import SpaceError
 
+from .threads import CPUINFO, cpu_field
+
 PREPARED = "prepared"
 NOTE = "prepared.json"
-CPUINFO = Path("/proc/cpuinfo")
 
 
 def prepared_folder(bundle: Bundle, engine: str, graph: str, *, cpuinfo: Path = CPUINFO) -> Path:
@@ -75,10 +75,5 @@ def _decoder(bundle: Bundle, graph: str) -> dict[str, str]:
 
 def _processor(cpuinfo: Path) -> str:
     """The machine type and a digest of what decides the layout: the instruction sets."""
-    try:
-        text = cpuinfo.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        text = ""
-    found = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
-    flags = " ".join(sorted(found[1].split())) if found else platform.processor()
+    flags = " ".join(sorted(cpu_field(cpuinfo, "flags", "Features").split())) or platform.processor()
     return f"{platform.machine().lower()}-{hashlib.sha256(flags.encode()).hexdigest()[:12]}"

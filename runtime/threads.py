@@ -6,18 +6,20 @@ Every file read is an argument, so that a test can show another machine.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 SELF_CGROUP = Path("/proc/self/cgroup")
+CPUINFO = Path("/proc/cpuinfo")
 
 
 def thread_count(
     *, affinity: int | None = None, cgroup_root: Path = CGROUP_ROOT, self_cgroup: Path = SELF_CGROUP
 ) -> int:
     """min(affinity, quota), at least 1. A quota of 1.5 processors counts as 2, one of 1.4 as 1."""
-    cpus = affinity if affinity is not None else _affinity()
+    cpus = affinity if affinity is not None else cpu_count()
     quota = cpu_quota(cgroup_root=cgroup_root, self_cgroup=self_cgroup)
     return max(1, cpus if quota is None else min(cpus, int(quota + 0.5)))
 
@@ -57,7 +59,15 @@ def cgroup_folders(
             yield top
 
 
-def _affinity() -> int:
+def cpu_field(cpuinfo: Path, *names: str) -> str:
+    """The first "name : value" line of /proc/cpuinfo under one of `names`, which differ between x86 and ARM; "" without
+    one."""
+    found = re.search(rf"^(?:{'|'.join(names)})\s*:\s*(.+)$", _text(cpuinfo), re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def cpu_count() -> int:
+    """Processors that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

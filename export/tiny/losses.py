@@ -162,7 +162,6 @@ def layout_losses(
     rows_cols = t["grid"].amax(1, keepdim=True) + 1
     centre = ((t["grid"] + 0.5) / rows_cols).flip(-1).repeat(1, 1, 2)
     near = inside[..., None] & ((boxes - centre).abs() < NEAR)
-    stretch = TALL.expand_as(boxes)
     merged_count = types.shape[1] // 4
     start = int((t["image_index"][0] == 0).nonzero())
     cells = coordinates(helpers.cell_boxes, states[EDGES_AFTER][:, start : start + merged_count]).unflatten(-1, (2, 4))
@@ -178,7 +177,7 @@ def layout_losses(
     wanted = torch.isfinite(values)
     return {
         "type": F.cross_entropy(helpers.types(rows).flatten(0, 1), types.flatten()),
-        "box": F.smooth_l1_loss((stretch * helpers.boxes(rows))[near], (stretch * (boxes - centre))[near], beta=FINE),
+        "box": F.smooth_l1_loss((TALL * helpers.boxes(rows))[near], (TALL * (boxes - centre))[near], beta=FINE),
         "merged_box": F.smooth_l1_loss((TALL * offsets)[known], (TALL * (edges - middle))[known], beta=FINE),
         "edge": F.smooth_l1_loss((TALL * cells)[known], (TALL * edges)[known], beta=FINE),
         "value": F.smooth_l1_loss(told[wanted], values[wanted], beta=FINE),
