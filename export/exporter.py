@@ -7,6 +7,7 @@ the next one to the same target.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import math
 import os
@@ -21,12 +22,9 @@ from mineru_edge.models import bundle as layout
 from mineru_edge.models.bundle import Bundle, KVKind
 from mineru_edge.models.errors import SpaceError, megabytes
 
-from . import quantize
 from .checkpoint import Checkpoint
 from .facts import Facts, read_facts, tensor_shapes
-from .onnx_decoder import write_decoder
-from .onnx_vision import write_vision
-from .onnx_writer import GraphWriter
+from .parts import PARTS, Part, part_of, precision_of, write_part
 from .schemes import EMBEDDING, Precision, Scheme, choose
 
 Progress = Callable[[int, int, str], None]
@@ -64,14 +62,10 @@ def export(
         _check_space(draft, _weight_bytes(opened, chosen))
         if progress is not None:
             opened.on_read = _counter(opened, progress)
-        (draft / layout.VISION_FILE).parent.mkdir()
-        with GraphWriter(draft / layout.VISION_FILE) as graph:
-            write_vision(graph, facts.vision, opened, chosen)
-        with GraphWriter(draft / layout.DECODER_FILE) as graph:
-            write_decoder(graph, facts.text, opened, chosen, tied_head=opened.tied_head)
-        _write_embedding(draft / layout.EMBED_FILE, opened, chosen[EMBEDDING])
+        for part in PARTS:
+            write_part(draft, part, opened, facts, chosen)
         shutil.copyfile(opened.path / layout.TOKENIZER_FILE, draft / layout.TOKENIZER_FILE)
-        _describe(draft, opened, facts, precision).save()
+        _describe(draft, opened, facts, chosen).save()
         if kv == "int8":
             _add_kv8(Bundle.load(draft), progress)
     return Bundle.load(target)
@@ -84,24 +78,13 @@ def _add_kv8(bundle: Bundle, progress: Progress | None) -> None:
     write_kv8(bundle, kv_peaks(bundle, progress=progress))
 
 
-def _write_embedding(file: Path, checkpoint: Checkpoint, scheme: Scheme) -> None:
-    table = checkpoint.read(f"{EMBEDDING}.weight")
-    with file.open("wb") as stream:
-        if scheme == "fp32":
-            stream.write(table.data)
-        else:
-            for part in quantize.rows(table):
-                stream.write(part.data)
-
-
-def _describe(draft: Path, checkpoint: Checkpoint, facts: Facts, precision: Precision) -> Bundle:
+def _describe(draft: Path, checkpoint: Checkpoint, facts: Facts, schemes: Mapping[str, Scheme]) -> Bundle:
     packages = [(package, importlib.metadata.version(package)) for package in ("mineru-edge", "numpy", "onnx")]
     name = str(checkpoint.config.get("_name_or_path") or "") or checkpoint.path.resolve().name
     return Bundle(
         path=draft, model_name=name, source=checkpoint.path.resolve().name, vision=facts.vision, text=facts.text,
         preprocessing=facts.preprocessing, special=facts.special, chat=facts.chat,
-        precision=layout.Precision(vision=precision, decoder=precision, embedding=precision), engines=("onnx",),
-        files=layout.measure_files(draft),
+        precision=precision_of(schemes), engines=("onnx",), files=layout.measure_files(draft),
         tools=(*packages, ("python", platform.python_version())),
     )  # fmt: skip
 
@@ -154,9 +137,13 @@ def _check_space(draft: Path, need_bytes: int) -> None:
 
 def _weight_bytes(checkpoint: Checkpoint, schemes: Mapping[str, Scheme]) -> int:
     """About the bundle's size: exact for f32, within a few per cent for 8 bits with their scales."""
-    item = 4 if schemes[EMBEDDING] == "fp32" else 1.05
-    values = sum(math.prod(checkpoint.tensors[name].shape) for name in _read_order(checkpoint))
-    return int(values * item)
+    kinds = dataclasses.asdict(precision_of(schemes))
+
+    def size(part: Part, name: str) -> float:
+        return math.prod(checkpoint.tensors[name].shape) * (4 if kinds[part] == "fp32" else 1.05)
+
+    head = size("decoder", f"{EMBEDDING}.weight") if checkpoint.tied_head else 0
+    return int(head + sum(size(part_of(name.removesuffix(".weight")), name) for name in checkpoint.tensors))
 
 
 def _read_order(checkpoint: Checkpoint) -> list[str]:

@@ -29,9 +29,10 @@ Precision = Literal["int8", "fp32"]
 EMBEDDING = "model.embed_tokens"
 HEAD = "lm_head"
 
-_VISION = ("fp32", "w8a8_token")  # the vision session runs without pre-packing, which ruins MatMulNBits
-_DECODER = ("fp32", "nbits8_block128", "nbits8_block32", "w8a8_token")
-_EMBEDDING = ("fp32", "int8_row")
+# What can serve where, from the cheapest to the exact one.
+_VISION: tuple[Scheme, ...] = ("w8a8_token", "fp32")  # its session runs without pre-packing, which ruins MatMulNBits
+_DECODER: tuple[Scheme, ...] = ("w8a8_token", "nbits8_block128", "nbits8_block32", "fp32")
+_EMBEDDING: tuple[Scheme, ...] = ("int8_row", "fp32")
 
 
 def vision_matrices(shape: VisionShape) -> list[str]:
@@ -45,6 +46,11 @@ def decoder_matrices(shape: TextShape) -> list[str]:
     """Names of the decoder graph's matrices, in graph order; the head is the last."""
     layer = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
     return [*(f"model.layers.{i}.{name}" for i in range(shape.layers) for name in layer), HEAD]
+
+
+def allowed(matrix: str) -> tuple[Scheme, ...]:
+    """The schemes that can serve the matrix of that name, from the cheapest to the exact one."""
+    return _VISION if matrix.startswith("visual.") else _EMBEDDING if matrix == EMBEDDING else _DECODER
 
 
 def choose(
@@ -61,7 +67,6 @@ def choose(
     chosen[EMBEDDING] = "fp32" if exact else "int8_row"
     for name, scheme in (overrides or {}).items():
         assert name in chosen, f"no matrix is called {name}"
-        allowed = _VISION if name.startswith("visual.") else _EMBEDDING if name == EMBEDDING else _DECODER
-        assert scheme in allowed, f"{name} cannot be {scheme}"
+        assert scheme in allowed(name), f"{name} cannot be {scheme}"
         chosen[name] = scheme
     return chosen

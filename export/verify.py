@@ -83,6 +83,22 @@ def verify(
     _check_same_model(reference, opened)
     given = generated(PAGES) if pages is None else [open_page(page) for page in pages]
     listed = list(islice(cases(reference, given, max_new_tokens=max_new_tokens), max_requests))
+    return compare(
+        reference, opened, listed, max_new_tokens=max_new_tokens, slots=slots, threads=threads, progress=progress
+    )
+
+
+def compare(
+    reference: Reference,
+    opened: Bundle,
+    listed: Sequence[Case],
+    *,
+    max_new_tokens: int,
+    slots: int = 4,
+    threads: int | None = None,
+    progress: Progress | None = None,
+) -> Parity:
+    """What `verify` does once it has its requests: those that the reference was asked before are not asked again."""
     assert listed, "no pages"
     factor, most_pixels = opened.vision.factor, opened.preprocessing.max_pixels
     capacity = most_pixels // factor**2 + PROMPT_TOKENS + max_new_tokens

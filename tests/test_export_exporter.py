@@ -17,7 +17,7 @@ from tiny_checkpoint import TinyShape, write_checkpoint
 
 from mineru_edge.export import exporter
 from mineru_edge.export.exporter import export
-from mineru_edge.models.bundle import ENGINE_FILES, Bundle
+from mineru_edge.models.bundle import ENGINE_FILES, Bundle, Precision
 from mineru_edge.models.errors import BundleError, CheckpointError, SpaceError
 
 
@@ -48,6 +48,13 @@ def test_fp32_is_told_apart_and_larger(checkpoint: Path, bundle: Bundle, tmp_pat
     exact = export(checkpoint, tmp_path / "fp32", precision="fp32")
     assert exact.precision.decoder == "fp32"
     assert exact.total_bytes > 2.5 * bundle.total_bytes
+
+
+def test_a_part_is_fp32_when_all_of_its_matrices_are(checkpoint: Path, bundle: Bundle, tmp_path: Path) -> None:
+    mixed = export(checkpoint, tmp_path / "b", schemes={"model.embed_tokens": "fp32", "lm_head": "fp32"})
+    assert mixed.precision == Precision(vision="int8", decoder="int8", embedding="fp32")
+    changed = {name for name, digest in hashes(mixed).items() if digest != hashes(bundle)[name]}
+    assert changed == {"embed.bin", "onnx/decoder.onnx", "onnx/decoder.data"}
 
 
 def test_the_same_checkpoint_gives_the_same_bytes(bundle: Bundle, tmp_path: Path) -> None:

@@ -1,0 +1,63 @@
+"""The three parts of a bundle that hold weights: each is written from the checkpoint by itself, and can be again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal, get_args
+
+from mineru_edge.models import bundle as layout
+
+from . import quantize
+from .checkpoint import Checkpoint
+from .facts import Facts
+from .onnx_decoder import write_decoder
+from .onnx_vision import write_vision
+from .onnx_writer import GraphWriter
+from .schemes import EMBEDDING, Scheme
+
+Part = Literal["vision", "decoder", "embedding"]
+PARTS: tuple[Part, ...] = get_args(Part)
+FILES: dict[Part, tuple[str, ...]] = {
+    "vision": (layout.VISION_FILE, layout.VISION_DATA_FILE),
+    "decoder": (layout.DECODER_FILE, layout.DECODER_DATA_FILE),
+    "embedding": (layout.EMBED_FILE,),
+}
+
+
+def part_of(matrix: str) -> Part:
+    """Where the matrix of that name lies."""
+    return "embedding" if matrix == EMBEDDING else "vision" if matrix.startswith("visual.") else "decoder"
+
+
+def precision_of(schemes: Mapping[str, Scheme]) -> layout.Precision:
+    """A part is fp32 when all of its matrices are."""
+    small = {part_of(name) for name, scheme in schemes.items() if scheme != "fp32"}
+    kinds: dict[Part, layout.Kind] = {part: "int8" if part in small else "fp32" for part in PARTS}
+    return layout.Precision(**kinds)
+
+
+def write_part(folder: Path, part: Part, checkpoint: Checkpoint, facts: Facts, schemes: Mapping[str, Scheme]) -> None:
+    """Write the files of `part` below `folder`, in place of those that are there. OSError when it cannot."""
+    for name in FILES[part]:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).unlink(missing_ok=True)  # a process that has the old one mapped keeps it
+    first = folder / FILES[part][0]
+    if part == "embedding":
+        _write_embedding(first, checkpoint, schemes[EMBEDDING])
+        return
+    with GraphWriter(first) as graph:
+        if part == "vision":
+            write_vision(graph, facts.vision, checkpoint, schemes)
+        else:
+            write_decoder(graph, facts.text, checkpoint, schemes, tied_head=checkpoint.tied_head)
+
+
+def _write_embedding(file: Path, checkpoint: Checkpoint, scheme: Scheme) -> None:
+    table = checkpoint.read(f"{EMBEDDING}.weight")
+    with file.open("wb") as stream:
+        if scheme == "fp32":
+            stream.write(table.data)
+        else:
+            for values in quantize.rows(table):
+                stream.write(values.data)
