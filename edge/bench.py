@@ -24,7 +24,7 @@ from mineru_edge.runtime.graphs import is_prepared
 from mineru_edge.runtime.plan import forecast
 from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
 
-from .intake import MAX_IMAGE_PX, open_source
+from .intake import open_here
 from .memory import MemoryWatch, reset_peak
 
 REQUEST_PX = ((784, 112), (560, 392), (756, 784), (1036, 1036))  # 448, 1120, 3024 and 5476 patches
@@ -157,7 +157,7 @@ def _page(engine: Engine, repeats: int) -> tuple[Case, PageSplit]:
 def _page_once(engine: Engine, scan: bytes) -> tuple[float, PageSplit, int, int]:
     """Seconds, their split, the longest sequence in tokens and the largest picture in patches."""
     started = time.perf_counter()
-    opened = open_source(scan, dpi=200, password=None, max_image_px=MAX_IMAGE_PX)
+    opened = open_here(scan, "a scanned page")
     try:
         (sheet,) = opened.sheets([1])
     finally:

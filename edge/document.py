@@ -141,7 +141,8 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The most memory this process has held so far, None where the system does not tell (Linux does).
+    """The most memory this process and its drawing process have held so far, None where the system does not tell
+    (Linux does).
 
     `peak_private_bytes` is RssAnon + VmSwap, which a leak cannot hide from by being swapped out; `peak_rss_bytes` is
     everything resident, the mapped model files included.

@@ -1,35 +1,32 @@
 """A path, bytes, a stream or a PIL image becomes pages: upright RGB pictures, drawn one by one as they are asked for.
 
 What cannot be read at all is an InputError that names the file, what is wrong and the cure. A page that cannot be
-drawn costs only itself: it arrives as a `Sheet` with an error.
+drawn costs only itself: it arrives as a `Sheet` with an error. Files are opened and drawn in a process of their own,
+see `drawer`; a PIL image is in this one already.
 """
 
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from io import BytesIO
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Protocol, Union
+from typing import IO, TYPE_CHECKING, Protocol, Union
 
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from mineru_edge.models.errors import InputError
 
 from .document import LAYER, MODEL
-from .pixels import RASTER_PX, upright_rgb
 
 if TYPE_CHECKING:
+    from .drawer import Drawer
     from .glyphs import PageGlyphs
 
 Input = Union[str, "os.PathLike[str]", bytes, IO[bytes], Image.Image]
 
 MAX_IMAGE_PX = 80_000_000  # decoded at once this is 240 MB; Pillow itself starts to warn at 89 million
 PDF_HEADER_WITHIN = 1024  # bytes of junk that may stand before %PDF-
-_FRAMES = frozenset({"TIFF", "GIF", "WEBP", "PNG"})  # elsewhere a second frame is a thumbnail, a layer or a depth map
-_REDUCED_COPY = 1  # TIFF tag 254, bit 0: this frame is a smaller copy of another
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,12 +34,14 @@ class Sheet:
     """Page `number` (from 1) as an upright RGB picture, or the reason why there is none.
 
     `glyphs` are those of a PDF page when they were asked for; a page whose text comes from them alone has no picture.
+    `warnings` say what the picture may lack.
     """
 
     number: int
     image: Image.Image | None
     error: str | None = None
     glyphs: PageGlyphs | None = None
+    warnings: tuple[str, ...] = ()
 
 
 class Source(Protocol):
@@ -75,6 +74,13 @@ def printable(path: str) -> str:
     return path.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def in_words(error: BaseException) -> str:
+    """What went wrong with a file, whatever kind of error a library made of it."""
+    if isinstance(error, MemoryError):
+        return "it needs more memory than it may take"
+    return str(error) or type(error).__name__
+
+
 def open_source(
     source: Input,
     *,
@@ -82,16 +88,36 @@ def open_source(
     password: str | None = None,
     max_image_px: int = MAX_IMAGE_PX,
     text: str = MODEL,
+    drawer: Drawer | None = None,
 ) -> Source:
     """The pages of `source`. `dpi` and `password` are for PDF, `max_image_px` bounds what is decoded of a picture.
 
-    `text` is where their text will be taken from; a picture has none of its own.
+    `text` is where their text will be taken from; a picture has none of its own. `drawer` is the process to draw in,
+    one that ends with the source unless given.
     """
     name = source_name(source)
     if isinstance(source, Image.Image):
+        from .pictures import ImageSource
+
         _refuse_layer(name, text)
         return ImageSource(source, name, max_image_px=max_image_px, owned=False)
+    from .drawer import Drawer
+
     data = _readable(source, name)
+    drawer, own = (Drawer(), True) if drawer is None else (drawer, False)
+    return drawer.open(data, name, dpi=dpi, password=password, max_image_px=max_image_px, text=text, own=own)
+
+
+def open_here(
+    data: Path | bytes,
+    name: str,
+    *,
+    dpi: float = 200,
+    password: str | None = None,
+    max_image_px: int = MAX_IMAGE_PX,
+    text: str = MODEL,
+) -> Source:
+    """As `open_source`, but drawn in this very process: what breaks it breaks the process."""
     head = _head(data, name)
     if not head:
         raise InputError(f"{name} is empty (0 bytes)", hint="check how it was saved or copied")
@@ -99,8 +125,10 @@ def open_source(
         from .pdf import PdfSource
 
         return PdfSource(data, name, dpi=dpi, password=password, text=text)
+    from .pictures import ImageSource, open_picture
+
     _refuse_layer(name, text)
-    return ImageSource(_open_image(data, name), name, max_image_px=max_image_px, owned=True)
+    return ImageSource(open_picture(data, name), name, max_image_px=max_image_px, owned=True)
 
 
 def _refuse_layer(name: str, text: str) -> None:
@@ -111,95 +139,30 @@ def _refuse_layer(name: str, text: str) -> None:
         )
 
 
-class ImageSource:
-    """A picture file; each frame of a TIFF, GIF, WebP or animated PNG is a page."""
-
-    def __init__(self, image: Image.Image, name: str, *, max_image_px: int, owned: bool) -> None:
-        if owned and image.format == "JPEG":
-            _shrink_while_decoding(image)
-        if not image.width or not image.height:
-            raise InputError(f"{name} has no pixels ({image.width} x {image.height})", hint="give a picture of a page")
-        if (pixels := image.width * image.height) > max_image_px:
-            image.close() if owned else None
-            raise InputError(
-                f"{name} is too large: {image.width} x {image.height} is {pixels / 1e6:,.0f} million pixels, "
-                f"{max_image_px / 1e6:,.0f} are allowed",
-                hint="reduce the picture, or raise max_image_px",
-            )
-        self._image, self._name, self._owned = image, name, owned
-        self._frames = _frames(image) if owned else (None,)
-
-    @property
-    def page_count(self) -> int:
-        return len(self._frames)
-
-    def sheets(self, numbers: Sequence[int]) -> Iterator[Sheet]:
-        for number in numbers:
-            try:
-                yield Sheet(number, self._draw(self._frames[number - 1]))
-            except Exception as error:
-                if self.page_count == 1:
-                    raise InputError(
-                        f"{self._name} cannot be decoded: {error or type(error).__name__}",
-                        hint="the file is damaged or cut off: copy or save it again",
-                    ) from error
-                yield Sheet(number, None, f"cannot be decoded: {error or type(error).__name__}")
-
-    def close(self) -> None:
-        if self._owned:
-            self._image.close()
-
-    def _draw(self, frame: int | None) -> Image.Image:
-        if not self._owned:
-            return upright_rgb(self._image)
-        if frame is not None:
-            self._image.seek(frame)
-            return upright_rgb(self._image)
-        try:
-            return upright_rgb(self._image)
-        finally:
-            self._image.close()  # the full picture need not wait in memory until the page is read
-
-
-def _shrink_while_decoding(image: Image.Image) -> None:
-    """JPEG can be decoded at half, a quarter or an eighth, which saves the memory of the full picture."""
-    scale = (RASTER_PX / max(1, image.width * image.height)) ** 0.5
-    if scale < 0.5:
-        image.draft(None, (round(image.width * scale), round(image.height * scale)))
-
-
-def _frames(image: Image.Image) -> tuple[int | None, ...]:
-    """The frames that are pages; (None,) when there is nothing to seek for."""
-    count: int = getattr(image, "n_frames", 1) if image.format in _FRAMES else 1
-    if count == 1:
-        return (None,)
-    if image.format != "TIFF":
-        return tuple(range(count))
-    pages = []
-    for frame in range(count):
-        image.seek(frame)
-        tags: Any = getattr(image, "tag_v2", {})
-        if not tags.get(254, 0) & _REDUCED_COPY:
-            pages.append(frame)
-    image.seek(0)
-    return tuple(pages) or (0,)
-
-
 def _readable(source: str | os.PathLike[str] | bytes | IO[bytes], name: str) -> Path | bytes:
-    """A file that exists, or the bytes themselves."""
+    """A file that exists, or the bytes themselves: of a stream and of a pipe, which can be read only once."""
     if isinstance(source, bytes):
         return source
-    if not isinstance(source, (str, os.PathLike)):
-        data = source.read()
-        if not isinstance(data, bytes):
-            raise InputError(f"{name} gives text, not bytes", hint="open it in binary mode")
-        return data
-    path = Path(source)
-    if path.is_dir():
-        raise InputError(f"{name} is a directory", hint="name the files in it")
-    if not path.exists():
-        raise InputError(f"{name} does not exist", hint="check the path")
-    return path
+    try:
+        if not isinstance(source, (str, os.PathLike)):
+            data = source.read()
+            if not isinstance(data, bytes):
+                raise InputError(f"{name} gives text, not bytes", hint="open it in binary mode")
+            return data
+        path = Path(source)
+        if path.is_dir():
+            raise InputError(f"{name} is a directory", hint="name the files in it")
+        if not path.exists():
+            raise InputError(f"{name} does not exist", hint="check the path")
+        if path.is_fifo():
+            return path.read_bytes()
+        if not path.is_file():
+            raise InputError(f"{name} is a device", hint="give a file")
+        return path.absolute()
+    except MemoryError as error:
+        raise InputError(f"{name} does not fit into memory", hint="save it to a file and give its path") from error
+    except (OSError, ValueError) as error:  # ValueError: a NUL in a path, a closed stream
+        raise InputError(f"{name} cannot be read: {error}", hint="check the path and its permissions") from error
 
 
 def _head(data: Path | bytes, name: str) -> bytes:
@@ -210,23 +173,3 @@ def _head(data: Path | bytes, name: str) -> bytes:
             return file.read(PDF_HEADER_WITHIN)
     except OSError as error:
         raise InputError(f"{name} cannot be read: {error.strerror or error}", hint="check its permissions") from error
-
-
-def _open_image(data: Path | bytes, name: str) -> Image.Image:
-    """The picture with its header read, nothing decoded yet."""
-    try:
-        with warnings.catch_warnings():  # the size is checked by us, and refused with a message of ours
-            warnings.simplefilter("ignore", Image.DecompressionBombWarning)
-            return Image.open(BytesIO(data) if isinstance(data, bytes) else data)
-    except Image.DecompressionBombError as error:
-        raise InputError(f"{name} is too large: {error}", hint="reduce the picture") from error
-    except UnidentifiedImageError as error:
-        raise InputError(
-            f"{name} is neither a PDF (no %PDF- in its first {PDF_HEADER_WITHIN} bytes) nor a picture",
-            hint="give a PDF, PNG, JPEG, TIFF, WebP, GIF or BMP",
-        ) from error
-    except Exception as error:  # Pillow's readers raise many kinds on damaged headers
-        raise InputError(
-            f"{name} cannot be opened as a picture: {error or type(error).__name__}",
-            hint="the file is damaged: copy or save it again",
-        ) from error

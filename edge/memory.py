@@ -1,4 +1,5 @@
-"""How much memory this process has held at most, watched by a small thread while work is done.
+"""How much memory this process has held at most, with its drawing process, watched by a small thread while work is
+done.
 
 The kernel keeps the peak of resident memory (VmHWM) but not that of anonymous plus swapped memory, which is what a
 leak grows and a budget is about; so that one is sampled. Off Linux both are unknown.
@@ -7,6 +8,7 @@ leak grows and a budget is about; so that one is sampled. Off Linux both are unk
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from mineru_edge.runtime.memory import kernel_bytes
@@ -14,6 +16,7 @@ from mineru_edge.runtime.memory import kernel_bytes
 from .document import Memory
 
 STATUS = Path("/proc/self/status")
+PROC = Path("/proc")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 INTERVAL_S = 0.05
 
@@ -21,10 +24,19 @@ INTERVAL_S = 0.05
 class MemoryWatch:
     """Samples inside `with`, as often as wanted; the peak is that of all of them. Costs no thread outside."""
 
-    def __init__(self, *, status: Path = STATUS, interval_s: float = INTERVAL_S) -> None:
+    def __init__(
+        self,
+        *,
+        status: Path = STATUS,
+        interval_s: float = INTERVAL_S,
+        others: Callable[[], Iterable[int]] = tuple,
+    ) -> None:
+        """`others` gives the ids of the processes whose memory counts too."""
         self._status = status
         self._interval_s = interval_s
+        self._others = others
         self._peak_private_bytes: int | None = None
+        self._peak_rss_bytes = 0
         self._done = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -47,7 +59,8 @@ class MemoryWatch:
     def peak(self) -> Memory:
         """The peaks so far, this very moment included."""
         self._sample()
-        return Memory(self._peak_private_bytes, kernel_bytes(self._status, "VmHWM"))
+        alone = kernel_bytes(self._status, "VmHWM")
+        return Memory(self._peak_private_bytes, alone and max(alone, self._peak_rss_bytes))
 
     def _run(self) -> None:
         while not self._done.wait(self._interval_s):
@@ -55,8 +68,14 @@ class MemoryWatch:
 
     def _sample(self) -> None:
         now = private_bytes(status=self._status)
-        if now is not None:
-            self._peak_private_bytes = max(self._peak_private_bytes or 0, now)
+        if now is None:
+            return
+        others = [PROC / str(number) / "status" for number in self._others()]
+        now += sum(private_bytes(status=each) or 0 for each in others)  # a process may just have ended
+        self._peak_private_bytes = max(self._peak_private_bytes or 0, now)
+        if others:
+            resident = sum(kernel_bytes(each, "VmRSS") or 0 for each in (self._status, *others))
+            self._peak_rss_bytes = max(self._peak_rss_bytes, resident)
 
 
 def reset_peak(*, clear_refs: Path = CLEAR_REFS) -> bool:

@@ -22,7 +22,7 @@ from mineru_edge.models.errors import InputError
 
 from .document import LAYER, MODEL
 from .glyphs import PageGlyphs
-from .intake import Sheet
+from .intake import Sheet, in_words
 from .pdf_glyphs import read_glyphs
 
 LONG_EDGE_PX = 3500
@@ -69,7 +69,7 @@ class PdfSource:
                     if self._text != LAYER:
                         image = self._draw(number - 1)
             except (pdfium.PdfiumError, ValueError, MemoryError, OSError) as error:
-                yield Sheet(number, None, f"cannot be drawn: {error or type(error).__name__}")
+                yield Sheet(number, None, f"cannot be drawn: {in_words(error)}")
                 continue
             try:
                 with _LOCK:
@@ -77,7 +77,7 @@ class PdfSource:
                         glyphs = self._glyphs(number - 1)
             except (pdfium.PdfiumError, ValueError, MemoryError) as error:
                 if image is None:
-                    yield Sheet(number, None, f"cannot be read: {error or type(error).__name__}")
+                    yield Sheet(number, None, f"cannot be read: {in_words(error)}")
                     continue
             yield Sheet(number, image, glyphs=glyphs)
 
@@ -92,12 +92,13 @@ class PdfSource:
             scale = self._scale(index, width, height)
             bitmap = page.render(scale=scale, rev_byteorder=True)
             try:
-                image: Image.Image = bitmap.to_pil().copy()
+                image: Image.Image = bitmap.to_pil()  # a copy, for Pillow keeps RGB in four bytes
             finally:
                 bitmap.close()
         finally:
             page.close()
-        return image if image.mode == "RGB" else image.convert("RGB")
+        assert image.mode == "RGB"
+        return image
 
     def _glyphs(self, index: int) -> PageGlyphs:
         page = self._pdf.get_page(index)

@@ -1,13 +1,19 @@
-"""One decoded picture of any mode becomes upright RGB of a bounded size, with nothing on it lost from sight."""
+"""One decoded picture of any mode becomes upright RGB of a bounded size, with nothing on it lost from sight.
+
+numpy is imported where it is needed, which most pictures do not: it is half of a drawing process.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import math
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
 from PIL import ExifTags, Image
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 RASTER_PX = 3500 * 3500  # a picture larger than this is reduced: more does not help to read a page and fills memory
 _SMALL_PX = 1 << 20  # what is enough to judge whether text shows on a ground
@@ -41,6 +47,8 @@ def upright_rgb(image: Image.Image, *, raster_px: int = RASTER_PX) -> Image.Imag
 
 def _rgb(image: Image.Image, raster_px: int) -> Image.Image:
     if image.mode.startswith(("I", "F")):
+        import numpy as np
+
         return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
     if image.has_transparency_data:
         layered = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
@@ -52,6 +60,8 @@ def _rgb(image: Image.Image, raster_px: int) -> Image.Image:
 
 def _on_ground(image: Image.Image) -> Image.Image:
     """`image` (RGBA) laid on the ground that shows more of it. Colours hidden under full transparency do not count."""
+    import numpy as np
+
     factor = math.ceil(math.sqrt(image.width * image.height / _SMALL_PX))
     small = image.convert("RGBa")  # colour times alpha
     values = np.asarray(small.reduce(factor) if factor > 1 else small, dtype=np.float32)
@@ -65,6 +75,8 @@ def _on_ground(image: Image.Image) -> Image.Image:
 
 def _eight_bits(values: NDArray[np.generic]) -> NDArray[np.uint8]:
     """Grey values of 16 or 32 bits, integer or float, scaled to 0..255."""
+    import numpy as np
+
     numbers = np.nan_to_num(values.astype(np.float32), posinf=0.0, neginf=0.0)
     low, high = float(numbers.min()), float(numbers.max())
     if values.dtype.kind == "f" and low >= 0 and high <= 1:

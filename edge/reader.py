@@ -15,6 +15,7 @@ from mineru_edge.models.bundle import Bundle, KVKind, embedded
 from mineru_edge.models.errors import MineruEdgeError
 
 from .document import AUTO, LAYER, MODEL, Document, Page
+from .drawer import Drawer, room_bytes
 from .intake import MAX_IMAGE_PX, Input, Sheet, open_source, source_name
 from .memory import MemoryWatch
 from .pagespec import select_pages
@@ -86,7 +87,8 @@ class Reader:
         self._protocol: PageProtocol | None = None
         self._reading: str | None = None
         self._closed = False
-        self._watch = MemoryWatch()
+        self._drawer: Drawer | None = None
+        self._watch = MemoryWatch(others=lambda: self._drawer.process_ids if self._drawer else ())
         if text != LAYER:
             with self._watch:
                 self._open()  # at once, so that a bad bundle or too small a limit is known before the first page
@@ -135,6 +137,8 @@ class Reader:
         """Give the model's memory back. Closing twice is fine; reading after it is an error."""
         if not self._closed:
             self._closed = True
+            if self._drawer is not None:
+                self._drawer.close()
             if self._engine is not None:
                 self._engine.close()
 
@@ -152,7 +156,12 @@ class Reader:
         self._reading = source_name(source)
         try:
             opened = open_source(
-                source, dpi=self._dpi, password=self._password, max_image_px=self._max_image_px, text=self._text
+                source,
+                dpi=self._dpi,
+                password=self._password,
+                max_image_px=self._max_image_px,
+                text=self._text,
+                drawer=self._drawing(),
             )
             try:
                 numbers = select_pages(pages, opened.page_count)
@@ -184,6 +193,18 @@ class Reader:
             )
         return self._engine
 
+    def _drawing(self) -> Drawer:
+        """The process for pages, one for all documents."""
+        if self._drawer is None:
+            if self._engine is not None:
+                plan = self._engine.plan
+                self._drawer = Drawer(memory_bytes=plan.drawing_bytes, stays=plan.drawer_stays)
+            elif self._limit_bytes is not None:
+                self._drawer = Drawer(memory_bytes=room_bytes(self._limit_bytes))
+            else:
+                self._drawer = Drawer()
+        return self._drawer
+
     def _page_protocol(self) -> PageProtocol:
         from .protocol import PageProtocol
 
@@ -208,4 +229,4 @@ def _open_engine(
 ) -> Engine:
     from mineru_edge.runtime.engine import Engine
 
-    return Engine.open(bundle, memory_limit_bytes=limit_bytes, threads=threads, slots=slots, kv=kv)
+    return Engine.open(bundle, memory_limit_bytes=limit_bytes, threads=threads, slots=slots, kv=kv, drawn_apart=True)

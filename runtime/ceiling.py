@@ -6,22 +6,12 @@ mappings of files included, so it is set as so much more than the process has no
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
-
 from mineru_edge.models.errors import BudgetError, megabytes
 
 from .memory import own_memory
-from .plan import EMBEDDING, LIBRARIES, LOGITS, PAGES, STORE, TOKENIZER, WEIGHTS, WORK, Plan
+from .plan import DRAWER, EMBEDDING, LIBRARIES, LOGITS, PAGES, STORE, TOKENIZER, WEIGHTS, WORK, Plan
+from .private_memory import STATUS, limit_data, restore_data
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
-logger = logging.getLogger(__name__)
-
-STATUS = Path("/proc/self/status")
 STACKS_BYTES = 32_000_000  # address space of threads to come; little of it is ever used
 
 
@@ -33,7 +23,7 @@ def ceiling_of(plan: Plan, limit_bytes: int) -> Ceiling:
     to_come = max(0, base - own.resident_bytes) if own else 0
     return Ceiling(
         limit_bytes,
-        promised_bytes=plan.bytes_of(STORE, LOGITS, EMBEDDING) + to_come,
+        promised_bytes=plan.bytes_of(STORE, LOGITS, EMBEDDING, DRAWER) + to_come,
         needed_bytes=plan.bytes_of(WORK, PAGES),
     )
 
@@ -46,7 +36,7 @@ class Ceiling:
         BudgetError when the rest is less than `needed_bytes`."""
         self._before: tuple[int, int] | None = None
         own = own_memory(STATUS)
-        if resource is None or own is None:
+        if own is None:
             return
         room = limit_bytes - own.resident_bytes - promised_bytes
         if room < needed_bytes:
@@ -55,19 +45,10 @@ class Ceiling:
                 limit_bytes=limit_bytes,
                 hint=f"this process holds {megabytes(own.resident_bytes)} already; raise the limit or free some of it",
             )
-        before = resource.getrlimit(resource.RLIMIT_DATA)
-        wanted = own.data_bytes + room + STACKS_BYTES
-        if before[0] not in (resource.RLIM_INFINITY, -1) and before[0] <= wanted:
-            return  # somebody has set a tighter one
-        try:
-            resource.setrlimit(resource.RLIMIT_DATA, (wanted, before[1]))
-        except (ValueError, OSError) as error:
-            logger.info("the memory limit is planned for but not enforced: %s", error)
-            return
-        self._before = before
+        self._before = limit_data(room + STACKS_BYTES)
 
     def lift(self) -> None:
         """Give back the limit that was there before; lifting twice is fine."""
         if self._before is not None:
-            resource.setrlimit(resource.RLIMIT_DATA, self._before)
+            restore_data(self._before)
             self._before = None

@@ -43,11 +43,13 @@ class Engine:
         capacity_tokens: int | None = None,
         patch_cap: int | None = None,
         kv: KVKind = "fp32",
+        drawn_apart: bool = False,
     ) -> Engine:
         """Plan, allocate, open the graphs. BudgetError, BundleError or EngineError when one of these cannot be.
 
         None leaves the choice to the memory limit and the machine; no limit means most of what is available now. A
-        limit that is given holds for the whole process until `close`, as far as the system can hold it.
+        limit that is given holds for the whole process until `close`, as far as the system can hold it, and for the
+        process that draws the pages when they are `drawn_apart`.
         """
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, found {threads}")
@@ -60,6 +62,7 @@ class Engine:
             slots=slots,
             capacity_tokens=capacity_tokens,
             patch_cap=patch_cap,
+            drawn_apart=drawn_apart,
         )
         try:
             store = KVStore(bundle.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens, kind=kv)

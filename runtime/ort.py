@@ -5,7 +5,6 @@ Every setting here was measured; the reason stands beside it.
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,10 +26,9 @@ from . import prepared
 from .arrays import F32, I8
 from .kv import KVStore
 from .mapped import Mapped
+from .private_memory import give_large_blocks_back
 
 _ERRORS_ONLY = 3
-_M_MMAP_THRESHOLD = -3
-_LARGE_BLOCK_BYTES = 1_000_000
 _NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory")
 _PACKED_FILE, _PACKED_DATA_FILE = "decoder.onnx", "decoder.data"
 DECODER_GRAPHS: dict[KVKind, str] = {"fp32": DECODER_FILE, "int8": DECODER_KV8_FILE}
@@ -41,7 +39,7 @@ class OrtVision:
     """`graphs.VisionGraph`."""
 
     def __init__(self, bundle: Bundle, *, threads: int) -> None:
-        _give_large_blocks_back()
+        give_large_blocks_back()
         options = _options(threads)
         # The int8 weights then stay mapped from the file, evictable; packed they would be on the heap once more.
         options.add_session_config_entry("session.disable_prepacking", "1")
@@ -69,7 +67,7 @@ class OrtDecoder:
     """`graphs.DecoderGraph`. Past and present of a layer are one buffer, a view of the store: nothing is copied."""
 
     def __init__(self, bundle: Bundle, kv: KVStore, *, threads: int) -> None:
-        _give_large_blocks_back()
+        give_large_blocks_back()
         # Pre-packing stays on: without it MatMulNBits falls back to dequantising.
         graph = DECODER_GRAPHS[kv.kind]
         ready = prepared.find(bundle, ENGINE, graph)
@@ -217,11 +215,3 @@ def _failed(graph: str, rows: int, error: Exception) -> EngineError:
     if isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY):
         return EngineError(f"no memory for the {graph} graph on {rows} rows", hint="give a higher memory limit")
     return EngineError(f"the {graph} graph failed on {rows} rows: {error}")
-
-
-def _give_large_blocks_back() -> None:
-    """Let glibc return blocks above 1 MB to the system when freed. With the arena off and its own moving threshold, it
-    kept 1 GB after a page; other C libraries have no such call."""
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
-    if mallopt is not None:
-        mallopt(_M_MMAP_THRESHOLD, _LARGE_BLOCK_BYTES)

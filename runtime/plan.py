@@ -36,9 +36,13 @@ PACKED_PER_BYTE = 1.07  # decoder weights in the engine's own layout
 SWEPT_SHARE = 0.25  # of vision's mapped weights that are resident at once, see mapped.py
 EMBED_ROW_BYTES = 8192  # a row lies on one page or two, and a scale on another
 RASTERS = 2  # the page and the next one; a copy in conversion lives while no graph runs
+DRAWER_BYTES = 50_000_000  # the process that draws pages, between two of them
+DRAWING_BYTES = 100_000_000  # what it has for a page at least: bitmap, copy, fonts and pictures on it
+DRAWING_MOST_BYTES = 1_000_000_000  # more is a bomb: an A0 drawing that is one picture takes half of that
 
 LIBRARIES, TOKENIZER, EMBEDDING, WEIGHTS = "interpreter and engine", "tokenizer", "embedding rows", "weights kept"
 WORK, STORE, LOGITS, PAGES = "vision or decoding at work", "key-value store", "logits", "page rasters"
+DRAWER = "drawing process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,7 @@ class Plan:
     raster_px: int
     parts: tuple[Part, ...]
     limit_bytes: int | None
+    drawer_stays: bool = True  # or it ends after every page, where memory is short
 
     def bytes_of(self, *names: str) -> int:
         """The sum of these parts."""
@@ -67,6 +72,14 @@ class Plan:
     def total_bytes(self) -> int:
         return _total(self.parts)
 
+    @property
+    def drawing_bytes(self) -> int:
+        """What drawing one page may take in its process: all that is left, and what the graphs have at other times."""
+        if self.limit_bytes is None:
+            return DRAWING_MOST_BYTES
+        own_bytes = 0 if self.drawer_stays else DRAWER_BYTES
+        return min(DRAWING_MOST_BYTES, self.limit_bytes - self.total_bytes + self.bytes_of(WORK) - own_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class _Choice:
@@ -74,6 +87,7 @@ class _Choice:
     capacity_tokens: int
     patch_cap: int
     prefill_chunk: int
+    drawer_stays: bool = True
 
 
 def make_plan(
@@ -86,19 +100,21 @@ def make_plan(
     capacity_tokens: int | None = None,
     patch_cap: int | None = None,
     raster_px: int = RASTER_PX,
+    drawn_apart: bool = False,
 ) -> Plan:
     """The largest plan within `limit_bytes`, or within most of the memory available now when that is None.
 
     What is given is kept; what is None starts at its best and is lowered as far as needed, slots first, then capacity,
-    then the prefill chunk, then the patch cap. BudgetError when the lowest does not fit, with what would make it fit.
-    ValueError for an option outside its range. `packed_is_mapped` says that the decoder's weights were prepared.
+    then the prefill chunk; then the drawing process goes between pages, and the patch cap is lowered. BudgetError when
+    the lowest does not fit, with what would make it fit. ValueError for an option outside its range.
+    `packed_is_mapped` says that the decoder's weights were prepared, `drawn_apart` that another process draws pages.
     """
     _check_options(bundle, slots, capacity_tokens, patch_cap, raster_px)
     if limit_bytes is None and (available := available_bytes()) is not None:
         limit_bytes = int(available * SHARE_OF_AVAILABLE)
     choice = None
     for choice in _choices(bundle, slots, capacity_tokens, patch_cap):
-        parts = _parts(bundle, choice, raster_px**2, packed_is_mapped, kv)
+        parts = _parts(bundle, choice, raster_px**2, packed_is_mapped, kv, drawn_apart)
         need_bytes = _total(parts)
         if limit_bytes is None or need_bytes <= limit_bytes:
             return Plan(
@@ -109,12 +125,14 @@ def make_plan(
                 raster_px,
                 parts,
                 limit_bytes,
+                choice.drawer_stays,
             )
     assert choice is not None
     assert limit_bytes is not None
     given = {"slots": slots, "capacity_tokens": capacity_tokens, "patch_cap": patch_cap}
-    hint = _cure(bundle, given, raster_px, limit_bytes, packed_is_mapped, kv)
-    if hint is None and not packed_is_mapped and _total(_parts(bundle, choice, raster_px**2, True, kv)) <= limit_bytes:
+    hint = _cure(bundle, given, raster_px, limit_bytes, packed_is_mapped, kv, drawn_apart)
+    prepared_bytes = _total(_parts(bundle, choice, raster_px**2, True, kv, drawn_apart))
+    if hint is None and not packed_is_mapped and prepared_bytes <= limit_bytes:
         hint = f"run `mineru-edge prepare {bundle.path}` first, which takes the decoder's weights off the heap"
     raise BudgetError(
         need_bytes=need_bytes,
@@ -151,12 +169,18 @@ def forecast(
 
 
 def _parts(
-    bundle: Bundle, choice: _Choice, raster_pixels: int, packed_is_mapped: bool, kv: KVKind
+    bundle: Bundle,
+    choice: _Choice,
+    raster_pixels: int,
+    packed_is_mapped: bool,
+    kv: KVKind,
+    drawn_apart: bool = False,
 ) -> tuple[Part, ...]:
     text, sizes = bundle.text, {entry.path: entry.bytes for entry in bundle.files}
     packed = int(sizes[DECODER_DATA_FILE] * PACKED_PER_BYTE)
     prompt = choice.capacity_tokens * 4 * (text.width + 2 * text.rotary_width)
     vision = vision_bytes(bundle.vision, choice.patch_cap)
+    drawing = DRAWING_BYTES + (0 if choice.drawer_stays else DRAWER_BYTES)
     decoding = prefill_bytes(text, min(choice.prefill_chunk, choice.capacity_tokens)) + prompt
     spoken = max(0, choice.capacity_tokens - choice.patch_cap // bundle.vision.merge**2)
     embedding = sizes[EMBED_FILE]
@@ -173,10 +197,11 @@ def _parts(
         Part(TOKENIZER, sizes[TOKENIZER_FILE] * TOKENIZER_BYTES_PER_BYTE),
         Part(EMBEDDING, embedding),
         Part(WEIGHTS, resident),
-        Part(WORK, max(vision, decoding)),
+        Part(WORK, max(vision, decoding, drawing if drawn_apart else 0)),  # never two of them at a time
         Part(STORE, choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(ITEM_BYTES[kv])),
         Part(LOGITS, choice.slots * text.vocab * 4),
         Part(PAGES, RASTERS * raster_pixels * 3),
+        Part(DRAWER, DRAWER_BYTES if drawn_apart and choice.drawer_stays else 0),
     )
     return tuple(part for part in parts if part.bytes)
 
@@ -207,11 +232,17 @@ def _choices(
         yield _Choice(least_slots, capacity(most_patches, LEAST_ROOM_TOKENS), most_patches, chunk)
     for step in range(PATCH_STEPS, -1, -1):
         patches = least_patches + (most_patches - least_patches) * step // PATCH_STEPS
-        yield _Choice(least_slots, capacity(patches, LEAST_ROOM_TOKENS), patches, least_chunk)
+        yield _Choice(least_slots, capacity(patches, LEAST_ROOM_TOKENS), patches, least_chunk, drawer_stays=False)
 
 
 def _cure(
-    bundle: Bundle, given: dict[str, int | None], raster_px: int, limit_bytes: int, packed_is_mapped: bool, kv: KVKind
+    bundle: Bundle,
+    given: dict[str, int | None],
+    raster_px: int,
+    limit_bytes: int,
+    packed_is_mapped: bool,
+    kv: KVKind,
+    drawn_apart: bool,
 ) -> str | None:
     """The given option to lower, and to what, if lowering one alone is enough."""
     for name, value in given.items():
@@ -219,7 +250,8 @@ def _cure(
             continue
         for choice in _choices(bundle, **{**given, name: None}):
             lower = getattr(choice, name)
-            if lower < value and _total(_parts(bundle, choice, raster_px**2, packed_is_mapped, kv)) <= limit_bytes:
+            need_bytes = _total(_parts(bundle, choice, raster_px**2, packed_is_mapped, kv, drawn_apart))
+            if lower < value and need_bytes <= limit_bytes:
                 return f"lower {name} from {value} to {lower}"
     return None
 

@@ -61,7 +61,13 @@ class FakeEngine:
         self.closed = 0
         part = SimpleNamespace(name="activations", bytes=5_000_000)
         self.plan: Any = SimpleNamespace(
-            parts=(part,), total_bytes=5_000_000, slots=slots, capacity_tokens=512, patch_cap=64
+            parts=(part,),
+            total_bytes=5_000_000,
+            slots=slots,
+            capacity_tokens=512,
+            patch_cap=64,
+            drawing_bytes=200_000_000,
+            drawer_stays=True,
         )
 
     def submit(self, request: Request) -> int:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import struct
 import warnings
 import zlib
+from collections.abc import Iterator
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 from PIL import Image, ImageDraw, TiffImagePlugin
 from small_pdf import LINE, pdf
 
-from mineru_edge.intake import Input, Sheet, open_source
+from mineru_edge.drawer import Drawer
+from mineru_edge.intake import Input, Sheet, open_here, open_source
 from mineru_edge.models.errors import InputError
 
 SIZE = (60, 40)
+DRAWER = Drawer()
 
 
 def picture(shade: int = 0) -> Image.Image:
@@ -29,8 +32,15 @@ def encoded(image: Image.Image, form: str, **options: Any) -> bytes:
     return stream.getvalue()
 
 
+@pytest.fixture(scope="module", autouse=True)
+def drawer() -> Iterator[None]:
+    """One drawing process for all of these tests."""
+    yield
+    DRAWER.close()
+
+
 def sheets(source: Input, **options: Any) -> list[Sheet]:
-    opened = open_source(source, **options)
+    opened = open_source(source, drawer=DRAWER, **options)
     try:
         return list(opened.sheets(range(1, opened.page_count + 1)))
     finally:
@@ -97,9 +107,10 @@ def test_orientation_in_files() -> None:
 
 
 def test_a_large_jpeg_is_reduced_while_it_is_decoded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mineru_edge.intake.RASTER_PX", 100_000)
+    monkeypatch.setattr("mineru_edge.pictures.RASTER_PX", 100_000)
     image = Image.new("L", (800, 720), 255)
-    (sheet,) = sheets(encoded(image, "JPEG"), max_image_px=150_000)  # half of each side is what is decoded
+    source = open_here(encoded(image, "JPEG"), "x.jpg", max_image_px=150_000)  # half of each side is what is decoded
+    (sheet,) = source.sheets([1])
     assert sheet.image is not None
     assert sheet.image.size == (400, 360)
     with pytest.raises(InputError, match="too large"):
@@ -123,7 +134,7 @@ def test_a_bomb_is_refused_before_it_is_decoded(size: tuple[int, int]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with pytest.raises(InputError, match="<bytes> is too large"):
-            open_source(bomb(*size))
+            open_here(bomb(*size), "<bytes>")
     assert limit == Image.MAX_IMAGE_PIXELS
 
 

@@ -26,6 +26,19 @@ def test_the_peak_counts_what_was_swapped_out_and_stays(tmp_path: Path) -> None:
     assert watch.peak().peak_rss_bytes == 900 * 1024
 
 
+def test_other_processes_count_as_long_as_they_are_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mineru_edge.memory.PROC", tmp_path)
+    status = tmp_path / "status"
+    status.write_text(STATUS.format(hwm=900, anon=100, swap=0) + "VmRSS:\t 500 kB\n")
+    (tmp_path / "7").mkdir()
+    (tmp_path / "7" / "status").write_text(STATUS.format(hwm=700, anon=40, swap=2) + "VmRSS:\t 600 kB\n")
+    others = [7, 8]  # 8 has ended
+    watch = MemoryWatch(status=status, others=lambda: others)
+    assert watch.peak().to_dict() == {"peak_private_bytes": 142 * 1024, "peak_rss_bytes": 1100 * 1024}
+    others.clear()
+    assert watch.peak().peak_private_bytes == 142 * 1024
+
+
 def test_where_the_system_does_not_tell_both_are_unknown(tmp_path: Path) -> None:
     with MemoryWatch(status=tmp_path / "none") as watch:
         pass

@@ -74,11 +74,11 @@ def test_the_next_page_is_asked_for_while_this_one_is_read(open_reader: Open) ->
 
 
 def test_at_most_one_page_is_drawn_ahead(open_reader: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mineru_edge.pdf import PdfSource
+    from mineru_edge.drawer import DrawnSource
 
     drawn: list[int] = []
-    draw = PdfSource._draw
-    monkeypatch.setattr(PdfSource, "_draw", lambda self, index: drawn.append(index + 1) or draw(self, index))
+    draw = DrawnSource._sheet
+    monkeypatch.setattr(DrawnSource, "_sheet", lambda self, number: drawn.append(number) or draw(self, number))
     pages = open_reader(FakeEngine([ONE_TEXT] * 6, lambda _: "text")).pages(pdf(*[LINE] * 6))
     for number, page in enumerate(pages, 1):
         assert page.number == number

@@ -119,6 +119,33 @@ def test_a_page_s_layout_fits_one_gigabyte_when_prepared(full: Bundle) -> None:
     assert make_plan(full, limit_bytes=int(1.55 * GB)).patch_cap >= 5476
 
 
+def test_the_process_that_draws_pages_is_counted(full: Bundle) -> None:
+    alone, beside = make_plan(full, limit_bytes=4 * GB), make_plan(full, limit_bytes=4 * GB, drawn_apart=True)
+    assert beside.total_bytes == alone.total_bytes + plans.DRAWER_BYTES
+    assert beside.drawer_stays
+    room = 4 * GB - beside.total_bytes + beside.bytes_of(plans.WORK)
+    assert beside.drawing_bytes == min(room, plans.DRAWING_MOST_BYTES)
+
+
+def test_where_memory_is_short_it_goes_between_pages_before_pictures_get_smaller(full: Bundle) -> None:
+    alone = make_plan(full, limit_bytes=GB, packed_is_mapped=True)
+    beside = make_plan(full, limit_bytes=GB, packed_is_mapped=True, drawn_apart=True)
+    assert not beside.drawer_stays
+    assert beside.patch_cap == alone.patch_cap
+    assert beside.total_bytes <= GB
+    assert beside.drawing_bytes >= plans.DRAWING_BYTES
+
+
+def test_a_small_model_leaves_room_to_draw_a_page(small: Bundle) -> None:
+    least = 0
+    try:
+        make_plan(small, limit_bytes=1_000_000, drawn_apart=True)
+    except BudgetError as error:
+        least = error.need_bytes
+    plan = make_plan(small, limit_bytes=least, drawn_apart=True)
+    assert plan.drawing_bytes == plan.bytes_of(plans.WORK) == plans.DRAWING_BYTES
+
+
 def test_a_system_that_cannot_drop_pages_keeps_all_weights(full: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
     """2 GB of limit then are what 1.2 GB are elsewhere."""
     monkeypatch.setattr(plans, "can_drop", lambda: False)
