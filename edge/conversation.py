@@ -6,16 +6,17 @@ is dropped as soon as its blocks are cut out, and the page after the next is dra
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 from PIL import Image
 
-from mineru_edge.runtime.request import Request, Result, Step
+from mineru_edge.runtime.request import FinishReason, Request, Result, Step
 
-from .document import ERROR, Answer, Block, Page
+from .document import Answer, Block, Page
 from .glyphs import PageGlyphs
 from .intake import Sheet
 from .protocol import Layout, PageProtocol, answer
@@ -34,13 +35,29 @@ class Asked(Protocol):
 
 
 class Conversation:
-    """All pages of one document, in order. `cancel` drops what is still asked for."""
+    """All pages of one document, in order. `cancel` drops what is still asked for.
 
-    def __init__(self, engine: Asked, protocol: PageProtocol, *, page_count: int, pictures: bool) -> None:
+    `page_deadline_s` after the page before was done, or its own beginning if that is later, a page is ended with what
+    it has.
+    """
+
+    def __init__(
+        self,
+        engine: Asked,
+        protocol: PageProtocol,
+        *,
+        page_count: int,
+        pictures: bool,
+        page_deadline_s: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._engine = engine
         self._protocol = protocol
         self._page_count = page_count
         self._pictures = pictures
+        self._deadline_s = page_deadline_s
+        self._clock = clock
+        self._free_since = clock()  # when the page before was done
         self._open: deque[_PageInWork] = deque()
         self._asked: dict[int, tuple[_PageInWork, int | None]] = {}  # ticket -> page, and block or None for the layout
 
@@ -50,7 +67,9 @@ class Conversation:
             while more and len(self._open) < PAGES_AT_ONCE and (not self._open or self._open[-1].layout_known):
                 more = self._admit(sheets)
             while self._open and self._open[0].done:
-                yield self._open.popleft().page(self._protocol)
+                yield self._open.popleft().page(self._protocol, self._clock())
+                self._free_since = self._clock()
+            self._end_late_page()
             if self._asked:
                 for step in self._engine.step():
                     if step.result is not None:
@@ -64,7 +83,7 @@ class Conversation:
 
     def _admit(self, sheets: Iterator[Sheet]) -> bool:
         """Ask for the layout of the next page; False when there is none."""
-        started = time.monotonic()
+        started = self._clock()
         sheet = next(sheets, None)
         if sheet is None:
             return False
@@ -77,10 +96,24 @@ class Conversation:
             self._asked[self._engine.submit(self._protocol.layout_request(sheet.image))] = work, None
         return True
 
+    def _end_late_page(self) -> None:
+        """Withdraw what is still asked for the first page when its time is over; the engine then says `cancelled`."""
+        if not self._open or self._deadline_s is None or self._open[0].late:
+            return
+        first = self._open[0]
+        if self._clock() - max(first.started, self._free_since) >= self._deadline_s:
+            first.late = True
+            for ticket, (work, _) in self._asked.items():
+                if work is first:
+                    self._engine.cancel(ticket)
+
     def _take(self, ticket: int, result: Result) -> None:
         work, block = self._asked.pop(ticket, (None, None))
         if work is None:
             return  # of a document that was given up
+        if work.late and result.finish_reason is FinishReason.cancelled:
+            words = f"the page's deadline of {self._deadline_s:g} s had passed"
+            result = dataclasses.replace(result, finish_reason=FinishReason.deadline, error=words)
         if block is not None:
             work.results[block] = result
             work.waiting -= 1
@@ -90,7 +123,7 @@ class Conversation:
         image, work.image = work.image, None
         glyphs, work.glyphs = work.glyphs, None
         assert image is not None
-        if work.answer.finish_reason == ERROR:
+        if work.answer.error:
             work.fail(f"its blocks could not be found: {result.error}")
             return
         try:
@@ -122,6 +155,7 @@ class _PageInWork:
         self.instead: tuple[Block, ...] = ()  # of the page's own text, where the model found nothing
         self.results: dict[int, Result] = {}
         self.waiting = 0
+        self.late = False
         self.done = False
         self.error: str | None = None
 
@@ -132,7 +166,7 @@ class _PageInWork:
     def fail(self, error: str) -> None:
         self.error, self.done = error, True
 
-    def page(self, protocol: PageProtocol) -> Page:
+    def page(self, protocol: PageProtocol, now: float) -> Page:
         blocks = protocol.finish(self.layout, self.results) if self.layout else ()
         blocks = blocks or self.instead
         width_px, height_px = self.size_px
@@ -143,6 +177,6 @@ class _PageInWork:
             height_px=height_px,
             blocks=blocks,
             layout=self.answer,
-            seconds=time.monotonic() - self.started,
+            seconds=now - self.started,
             error=self.error,
         )

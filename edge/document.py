@@ -20,7 +20,8 @@ class Answer:
     """How the model answered one question: about the layout of a page, or about the content of one block.
 
     `finish_reason` is one of stop, length, repetition, deadline, cancelled, error; `error` says what went wrong for
-    the last of them. `tokens` counts generated tokens, `prompt_tokens` those read, `patches` the picture's patches.
+    the last of them, and that a page's deadline ended this block. `tokens` counts generated tokens, `prompt_tokens`
+    those read, `patches` the picture's patches.
     """
 
     finish_reason: str
@@ -31,6 +32,11 @@ class Answer:
     prefill_s: float = 0.0
     decode_s: float = 0.0
     error: str | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether something is missing that the model might have said."""
+        return self.finish_reason == ERROR or self.error is not None
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -113,7 +119,7 @@ class Page:
         return tuple(
             f"page {self.number}, block {index} ({block.type}): {block.answer.error or 'failed'}"
             for index, block in enumerate(self.blocks, 1)
-            if block.answer and block.answer.finish_reason == ERROR
+            if block.answer and block.answer.failed
         )
 
     @property
@@ -124,7 +130,7 @@ class Page:
         return tuple(
             f"page {self.number}: {what} was cut short: {answer.finish_reason}"
             for what, answer in answers
-            if answer and answer.finish_reason not in (STOP, ERROR)
+            if answer and answer.finish_reason != STOP and not answer.failed
         )
 
     def to_dict(self) -> dict[str, Any]:

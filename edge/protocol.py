@@ -20,7 +20,7 @@ from PIL import Image
 
 from mineru_edge.runtime.request import DecodeParams, Request, Result
 
-from .document import ERROR, LAYER, MODEL, STOP, Answer, Block, Box
+from .document import LAYER, MODEL, STOP, Answer, Block, Box
 from .glyphs import PageGlyphs
 
 _log = logging.getLogger(__name__)
@@ -204,7 +204,7 @@ def combined(answers: list[Answer]) -> Answer | None:
         vision_s=sum(given.vision_s for given in answers),
         prefill_s=sum(given.prefill_s for given in answers),
         decode_s=sum(given.decode_s for given in answers),
-        error=next((given.error for given in answers if given.finish_reason == ERROR), None),
+        error=next((given.error for given in answers if given.failed), None),
     )
 
 

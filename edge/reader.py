@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mineru_edge.models.bundle import Bundle, KVKind, embedded
 from mineru_edge.models.errors import MineruEdgeError
 
-from .document import AUTO, LAYER, MODEL, Document, Page
+from .document import AUTO, LAYER, MODEL, Document, Memory, Page
 from .drawer import Drawer, room_bytes
 from .intake import MAX_IMAGE_PX, Input, Sheet, open_source, source_name
 from .memory import MemoryWatch
@@ -36,7 +36,8 @@ class Reader:
     `memory_limit` is what the process may take ("2G", or bytes); BudgetError when the model does not fit it.
     `threads` and `slots` (blocks read at once) are chosen by the machine and the limit unless given. `dpi` is for PDF
     pages, whose long edge stays within 3500 pixels. `password` opens encrypted PDFs. `max_image_px` refuses larger
-    pictures before they are decoded. `block_deadline_s` ends a block after so many seconds with what it has.
+    pictures before they are decoded. `block_deadline_s` ends a block after so many seconds with what it has,
+    `page_deadline_s` a page: what it then lacks is among its failures.
 
     `text` says who reads: "auto" takes a block of text from the PDF where that can be trusted, a whole page where the
     model finds no block, and asks the model for all else; "model" asks it for everything; "layer" takes the PDF's own
@@ -59,14 +60,16 @@ class Reader:
         password: str | None = None,
         max_image_px: int = MAX_IMAGE_PX,
         block_deadline_s: float | None = None,
+        page_deadline_s: float | None = None,
         text: str = AUTO,
         kv: KVKind = "fp32",
     ) -> None:
         low, high = DPI_RANGE
         if not low <= dpi <= high:
             raise MineruEdgeError(f"dpi must be from {low} to {high}, found {dpi}")
-        if block_deadline_s is not None and block_deadline_s <= 0:
-            raise MineruEdgeError(f"block_deadline_s must be above 0, found {block_deadline_s}")
+        for name, seconds in (("block_deadline_s", block_deadline_s), ("page_deadline_s", page_deadline_s)):
+            if seconds is not None and seconds <= 0:
+                raise MineruEdgeError(f"{name} must be above 0, found {seconds}")
         for name, value in (("threads", threads), ("slots", slots)):
             if value is not None and value < 1:
                 raise MineruEdgeError(f"{name} must be at least 1, found {value}")
@@ -78,7 +81,7 @@ class Reader:
         self._dpi = dpi
         self._password = password
         self._max_image_px = max_image_px
-        self._block_deadline_s = block_deadline_s
+        self._block_deadline_s, self._page_deadline_s = block_deadline_s, page_deadline_s
         self._text = text
         self._limit_bytes, self._threads, self._slots, self._kv = limit_bytes, threads, slots, kv
         self._path = embedded() if bundle is None else bundle
@@ -130,8 +133,13 @@ class Reader:
             pages=tuple(pages),
             model=None if self._text == LAYER else self.bundle.model_name,
             seconds=time.monotonic() - started,
-            memory=self._watch.peak(),
+            memory=self.peak_memory,
         )
+
+    @property
+    def peak_memory(self) -> Memory:
+        """The most that the process has held so far."""
+        return self._watch.peak()
 
     def close(self) -> None:
         """Give the model's memory back. Closing twice is fine; reading after it is an error."""
@@ -179,7 +187,13 @@ class Reader:
     def _asked(self, sheets: Iterator[Sheet], page_count: int, pictures: bool) -> Iterator[Page]:
         from .conversation import Conversation
 
-        work = Conversation(self._open(), self._page_protocol(), page_count=page_count, pictures=pictures)
+        work = Conversation(
+            self._open(),
+            self._page_protocol(),
+            page_count=page_count,
+            pictures=pictures,
+            page_deadline_s=self._page_deadline_s,
+        )
         try:
             yield from work.pages(sheets)
         finally:

@@ -150,6 +150,7 @@ def test_a_closed_reader_says_so(open_reader: Open) -> None:
         {"threads": 0},
         {"memory_limit": "lots"},
         {"block_deadline_s": 0},
+        {"page_deadline_s": -1},
         {"text": "ocr"},
     ],
 )
