@@ -37,6 +37,16 @@ def _pages(_context: click.Context, _option: click.Parameter, value: str | None)
     return value
 
 
+def _formats(_context: click.Context, _option: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    """--format as names."""
+    from .formats import parse_formats
+
+    try:
+        return None if value is None else parse_formats(value)
+    except MineruEdgeError as error:
+        raise click.BadParameter(str(error)) from error
+
+
 def _size(_context: click.Context, _option: click.Parameter, value: str | None) -> int | None:
     """An amount of memory, in bytes."""
     from .units import parse_bytes
@@ -64,7 +74,18 @@ _kv = click.option(
 
 @cli.command(short_help="Read PDF files and pictures.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("-o", "--output", metavar="DIR", help="Write NAME.md, NAME_content_list.json, NAME_result.json, images/.")
+@click.option("-o", "--output", metavar="DIR", help="Write NAME in each format, and images/, into this directory.")
+@click.option(
+    "--format",
+    "formats",
+    callback=_formats,
+    metavar="LIST",
+    help="Some of md,html,text,content_list,result; md,content_list,result with -o, else md, unless given.",
+)
+@click.option("--headers-footers", is_flag=True, help="Show them, page numbers and margin notes in md, html and text.")
+@click.option(
+    "--resume", is_flag=True, help="Go on where a run into the same -o was ended; failed pages are tried again."
+)
 @click.option("--pages", callback=_pages, metavar="LIST", help="Pages such as 1-3,7 (from 1, both ends included).")
 @click.option("--bundle", metavar="DIR", help="The exported model; the small embedded one unless given.")
 @_memory_limit
@@ -79,13 +100,22 @@ _kv = click.option(
     show_default=True,
     help="Who reads text: the PDF where it can be trusted, else the model; the model; the PDF alone, without a model.",
 )
+@click.option(
+    "--page-deadline",
+    "page_deadline_s",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Ends a page after so long with what it has; what it lacks counts as failed.",
+)
 @click.option("--overlay", metavar="DIR", help="Write each page as NAME_page_N.png with its blocks drawn in.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object per document on stdout, in place of Markdown.")
 @click.option("-v", "--verbose", is_flag=True, help="Print the memory plan first.")
 def parse(**options: Any) -> int:
-    """Read PDF files and pictures; Markdown goes to stdout unless -o or --json is given. `-` is stdin.
+    """Read PDF files and pictures; Markdown goes to stdout unless another --format, -o or --json is given.
 
-    With several files a bad one does not stop the others: the exit code is then 10.
+    FILE may be a folder: all PDF files and pictures in it and in the folders below it, by name, hidden ones left out;
+    -o has the same folders then. `-` is stdin. With several files a bad one does not stop the others. The exit code is
+    10 when pages or files failed, 130 after Ctrl-C, which keeps all pages read so far.
     """
     from .cli_parse import parse_files
 

@@ -1,137 +1,119 @@
-"""The `parse` command: files in, Markdown or JSON out, a line of progress per page."""
+"""The `parse` command: what its options ask for, and what it says at the end."""
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from mineru_edge.models.bundle import KVKind
+from mineru_edge.models.bundle import BUNDLE_FILE, sha256_of
 from mineru_edge.models.errors import OK, PARTIAL, MineruEdgeError, megabytes
 
 from .cli import report
-from .document import LAYER, Document, Page
-from .escape import comment
-from .intake import Input, printable
-from .outputs import OutputFolder, output_names
-from .overlay import Overlay
+from .document import LAYER
+from .formats import USUAL
+from .intake import printable
+from .interrupt import Interrupts
+from .job import Job, Outlet
+from .journal import Key
+from .outputs import OutputFolder
+from .progress import Progress
 from .reader import Reader
-from .render import MarkdownStream
+from .sources import gather
 
 if TYPE_CHECKING:
     from mineru_edge.runtime.plan import Plan
 
-
-@dataclass(frozen=True, slots=True)
-class Outlet:
-    """Where results go: stdout as Markdown page by page, stdout as JSON, a folder, or the last two.
-
-    `overlay` is the folder for pages with their blocks drawn in.
-    """
-
-    folder: OutputFolder | None
-    overlay: OutputFolder | None
-    as_json: bool
-    titled: bool  # several files on one stdout: say which begins
-
-    @property
-    def streams(self) -> bool:
-        return self.folder is None and not self.as_json
+# Options of the Reader that change how a page is read and not what it says.
+_HOW = frozenset({"memory_limit", "threads", "slots", "password", "page_deadline_s"})
 
 
 def parse_files(
     *,
     files: Sequence[str],
     output: str | None,
+    formats: tuple[str, ...] | None,
     pages: str | None,
     bundle: str | None,
-    memory_limit: int | None,
-    threads: int | None,
-    slots: int | None,
-    kv: KVKind,
-    password: str | None,
-    text: str,
     overlay: str | None,
+    headers_footers: bool,
+    resume: bool,
     as_json: bool,
     verbose: bool,
+    **reading: Any,
 ) -> int:
-    """Read `files` one after the other; the exit code. A bundle that cannot be opened raises."""
+    """Read `files` one after the other; the exit code. `reading` are options of the Reader. A bundle that cannot be
+    opened raises."""
+    outputs = [Path(folder) for folder in (output, overlay) if folder]
+    works = gather(files, outputs=outputs)
     outlet = Outlet(
         OutputFolder(output) if output else None,
         OutputFolder(overlay) if overlay else None,
+        formats or (USUAL if output else ("md",)),
         as_json,
-        titled=len(files) > 1,
+        headers_footers,
+        titled=len(works) > 1,
     )
+    _check(outlet, formats=formats, resume=resume)
+    started = time.monotonic()
     codes: list[int] = []
-    with Reader(
-        bundle, memory_limit=memory_limit, threads=threads, slots=slots, kv=kv, password=password, text=text
-    ) as reader:
-        if verbose and text != LAYER:
+    with Interrupts() as interrupts, Reader(bundle, **reading) as reader:
+        if verbose and reading["text"] != LAYER:
             _show_plan(reader)
-        for path, name in zip(files, output_names(files), strict=True):
-            try:
-                codes.append(_parse_file(reader, path, name, pages, password, outlet))
-            except MineruEdgeError as error:
-                codes.append(report(error))
-                if as_json:
-                    _print_json({"source": printable(path), "error": str(error), "exit_code": error.exit_code})
+        job = Job(
+            reader,
+            outlet,
+            interrupts,
+            pages=pages,
+            password=reading["password"],
+            key=_key(reader, reading) if output else {},
+            resume=resume,
+            progress=Progress(len(works)),
+        )
+        try:
+            for work in works:
+                try:
+                    codes.append(job.read(work))
+                except MineruEdgeError as error:
+                    job.tally.failed_files += 1
+                    codes.append(report(error))
+                    if as_json:
+                        path = printable(work.path)
+                        _print_json({"source": path, "error": str(error), "exit_code": error.exit_code})
+        finally:
+            if output or verbose or sys.stderr.isatty():
+                for line in job.tally.lines(seconds=time.monotonic() - started, memory=reader.peak_memory):
+                    click.echo(line, err=True)
     return _exit_code(codes)
 
 
-def _parse_file(reader: Reader, path: str, name: str, pages: str | None, password: str | None, outlet: Outlet) -> int:
-    started = time.monotonic()
-    source: Input = sys.stdin.buffer if path == "-" else path
-    overlay = None
-    if outlet.overlay is not None:
-        again: Input = path
-        if path == "-":
-            again = sys.stdin.buffer.read()
-            source = _Stdin(again)
-        overlay = Overlay(outlet.overlay, name, again, password=password)
-    markdown = MarkdownStream()
-    if outlet.streams and outlet.titled:
-        click.echo(comment(printable(path)) + "\n")
-    done: list[Page] = []
-    try:
-        for page in reader.pages(source, pages=pages, pictures=outlet.folder is not None):
-            if outlet.folder is not None:
-                page = outlet.folder.keep_pictures(name, page)
-            if outlet.streams:
-                _print(markdown.feed(page))
-            if overlay is not None:
-                overlay.write(page)
-            done.append(page)
-            _progress(path, page, time.monotonic() - started)
-    finally:
-        if overlay is not None:
-            overlay.close()
-    if outlet.streams:
-        _print(markdown.end() + ("\n" if outlet.titled else ""))
-    document = reader.document(source, done, started=started)
+def _check(outlet: Outlet, *, formats: tuple[str, ...] | None, resume: bool) -> None:
+    """Options that do not go together. click.UsageError."""
     if outlet.folder is not None:
-        outlet.folder.write(name, document)
-    if outlet.as_json:
-        _print_json({**document.to_dict(), "markdown": document.markdown})
-    return _judge(path, document)
+        return
+    if resume:
+        raise click.UsageError("--resume needs -o DIR: the pages that were read are kept there.")
+    if formats and outlet.as_json:
+        raise click.UsageError("--json is a format of its own; give -o DIR for the files of --format.")
+    if len(outlet.formats) > 1:
+        raise click.UsageError("stdout takes one format; give -o DIR for several.")
+    if outlet.formats == ("html",) and outlet.titled:
+        raise click.UsageError("stdout takes the HTML of one file; give -o DIR for several.")
 
 
-class _Stdin(io.BytesIO):
-    """What stdin gave, to be read more than once."""
-
-    name = "<stdin>"
-
-
-def _judge(path: str, document: Document) -> int:
-    """Say what is missing or may be; PARTIAL when something is."""
-    for trouble in (*document.failures, *(text for page in document.pages for text in page.cut_short)):
-        click.echo(f"warning: {path}: {trouble}", err=True)
-    return PARTIAL if document.failures else OK
+def _key(reader: Reader, reading: dict[str, Any]) -> Key:
+    """What decides what is read, besides the file itself."""
+    options = {name: value for name, value in sorted(reading.items()) if name not in _HOW}
+    bundle = None
+    if reading["text"] != LAYER:
+        bundle = sha256_of(reader.bundle.path / BUNDLE_FILE)
+    return {"version": version("mineru-edge"), "bundle": bundle, "options": options}
 
 
 def _exit_code(codes: Sequence[int]) -> int:
@@ -140,15 +122,6 @@ def _exit_code(codes: Sequence[int]) -> int:
         return OK
     came_through = any(code in (OK, PARTIAL) for code in codes)
     return PARTIAL if came_through else codes[0]
-
-
-def _progress(path: str, page: Page, since_start_s: float) -> None:
-    if sys.stderr.isatty():
-        what = "failed" if page.error else f"{len(page.blocks)} blocks"
-        click.echo(
-            f"{path}: page {page.number}/{page.page_count}: {what}, {page.seconds:.1f} s, {since_start_s:.1f} s in all",
-            err=True,
-        )
 
 
 def plan_words(plan: Plan) -> str:
@@ -161,11 +134,6 @@ def _show_plan(reader: Reader) -> None:
     for part in plan.parts:
         click.echo(f"{part.name:<28}{megabytes(part.bytes):>14}", err=True)
     click.echo(f"{'total':<28}{megabytes(plan.total_bytes):>14}", err=True)
-
-
-def _print(text: str) -> None:
-    if text:
-        click.echo(text, nl=False)
 
 
 def _print_json(value: object) -> None:

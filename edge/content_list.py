@@ -2,7 +2,9 @@
 
 One entry per item in reading order, headers, footers and page numbers included. `bbox` is in thousandths of the
 page, `page_idx` counts from 0, `img_path` is relative to the list's directory and empty when no picture was written.
-Field names: MinerU docs/en/reference/output_files.md, section content_list.json.
+Texts are as MinerU has them: lines of Markdown with $...$ formulas, its signs escaped, but not those of HTML.
+Field names: MinerU docs/en/reference/output_files.md, section content_list.json; `code_body` stands in a fence, as
+MinerU 2 and 3 write it.
 """
 
 from __future__ import annotations
@@ -11,18 +13,23 @@ from collections.abc import Iterable
 from typing import Any
 
 from .document import Block, Box, Page
+from .escape import markdown_inline
 from .render import display_formula, fenced, table_html
-from .structure import CODES, FIGURES, TITLE_LEVELS, Item, structure
+from .structure import CODES, FIGURES, PARATEXT, Item, structure, title_level
 
 # Types that keep their name; all other text is "text".
-_NAMED = frozenset({"header", "footer", "page_number", "aside_text", "page_footnote", "ref_text", "phonetic"})
+_NAMED = PARATEXT | {"page_footnote"}
 
 
 def content_list(pages: Iterable[Page]) -> list[dict[str, Any]]:
     """The entries of all `pages`."""
+    return [entry for page in pages for entry in page_entries(page)]
+
+
+def page_entries(page: Page) -> list[dict[str, Any]]:
+    """The entries of one page."""
     return [
         {**_entry(item), "bbox": thousandths(_extent(item)), "page_idx": page.number - 1}
-        for page in pages
         for item in structure(page.blocks)
     ]
 
@@ -37,14 +44,13 @@ def _entry(item: Item) -> dict[str, Any]:
     content = body.content or ""
     if item.parts:
         references = sum(part.type == "ref_text" for part in item.parts) * 2 > len(item.parts)
-        texts = [(part.content or "").strip() for part in item.parts]
         return {
             "type": "list",
             "sub_type": "ref_text" if references else "text",
-            "list_items": [text for text in texts if text],
+            "list_items": _texts(item.parts),
         }
-    if body.type in TITLE_LEVELS:
-        return {"type": "text", "text": content, "text_level": TITLE_LEVELS[body.type]}
+    if level := title_level(body):
+        return {"type": "text", "text": markdown_inline(content), "text_level": level}
     if body.type == "table":
         return {
             "type": "table",
@@ -56,7 +62,7 @@ def _entry(item: Item) -> dict[str, Any]:
     if body.type in FIGURES:
         kind = "chart" if body.type == "chart" else "image"
         entry: dict[str, Any] = {"type": kind, "img_path": body.image_path or ""}
-        if content:
+        if content or kind == "chart":
             entry["content"] = content
         return {**entry, f"{kind}_caption": _texts(item.captions), f"{kind}_footnote": _texts(item.footnotes)}
     if body.type == "equation":
@@ -71,14 +77,14 @@ def _entry(item: Item) -> dict[str, Any]:
             "type": "code",
             "sub_type": body.type,
             "code_caption": _texts(item.captions),
-            "code_body": fenced(content) if body.type == "code" else content,
+            "code_body": fenced(content) if body.type == "code" else markdown_inline(content),
             "code_footnote": _texts(item.footnotes),
         }
-    return {"type": body.type if body.type in _NAMED else "text", "text": content}
+    return {"type": body.type if body.type in _NAMED else "text", "text": markdown_inline(content)}
 
 
 def _texts(notes: tuple[Block, ...]) -> list[str]:
-    return [text for note in notes if (text := (note.content or "").strip())]
+    return [markdown_inline(text) for note in notes if (text := (note.content or "").strip())]
 
 
 def _extent(item: Item) -> Box:

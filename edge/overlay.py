@@ -43,6 +43,10 @@ class Overlay:
         self._folder, self._name, self._input, self._password = folder, name, source, password
         self._source: Source | None = None
 
+    def has(self, page: Page) -> bool:
+        """Whether this page's picture is there already."""
+        return (self._folder.path / self._file(page)).exists()
+
     def write(self, page: Page) -> None:
         """The picture of `page` with its blocks, if it has a picture. SpaceError when it cannot be written."""
         if self._source is None:
@@ -51,7 +55,10 @@ class Overlay:
             if sheet.image is not None:
                 stream = BytesIO()
                 draw_blocks(sheet.image, page).save(stream, "PNG")
-                self._folder.write_file(f"{self._name}_page_{page.number}.png", stream.getvalue())
+                self._folder.write_file(self._file(page), stream.getvalue())
+
+    def _file(self, page: Page) -> str:
+        return f"{self._name}_page_{page.number}.png"
 
     def close(self) -> None:
         if self._source is not None:

@@ -1,7 +1,7 @@
 """Pages as Markdown: headings, paragraphs, lists, HTML tables, $$ formulas, figures linked to their pictures.
 
-Headers, footers, page numbers and margin notes are left out here and kept in the JSON outputs. Paragraphs that go on
-over a column or page are joined. A figure without a written picture leaves an HTML comment in its place.
+Headers, footers, page numbers and margin notes are left out unless asked for, and kept in the JSON outputs. A figure
+without a written picture leaves an HTML comment in its place.
 """
 
 from __future__ import annotations
@@ -12,75 +12,28 @@ from urllib.parse import quote
 
 from .document import Block, Page
 from .escape import comment, markdown_line, markdown_text
-from .structure import FIGURES, PARATEXT, TITLE_LEVELS, Item, structure
-
-_BULLET = re.compile(r"^\s*(?:[•●○▪■◦‣·∙*]|[-–—](?=\s))\s*")
-_ORDERED = re.compile(r"^\s*(\d{1,9})([.)])\s+")
-_CJK = re.compile(r"[\u3000-\u9fff\uf900-\ufaff\uff00-\uffef]")
+from .flow import Flow
+from .structure import FIGURES, Item, figure_words, list_item, title_level
 
 
 def markdown(pages: Iterable[Page]) -> str:
     """All of `pages`, ending in one line break; empty when there is nothing to show."""
-    stream = MarkdownStream()
-    return "".join([stream.feed(page) for page in pages]) + stream.end()
+    return markdown_flow().all(pages)
 
 
-class MarkdownStream:
-    """Markdown page by page. The last paragraph of a page waits, for it may go on on the next page."""
-
-    def __init__(self) -> None:
-        self._waiting: str | None = None
-        self._started = False
-
-    def feed(self, page: Page) -> str:
-        """What can be written now that `page` is known."""
-        out: list[str] = []
-        if page.error:
-            self._add(out, comment(f"page {page.number} could not be read: {page.error}"))
-        for item in structure(page.blocks):
-            body = item.body
-            text = render_item(item, page.number)
-            if not text:
-                continue
-            if body.type == "text" and body.continues and self._waiting is not None:
-                self._waiting = join_paragraphs(self._waiting, text)
-            elif body.type == "text" and not item.parts:
-                self._add(out)
-                self._waiting = text
-            else:
-                self._add(out, text)
-        return self._written(out)
-
-    def end(self) -> str:
-        """The rest."""
-        out: list[str] = []
-        self._add(out)
-        return self._written(out)
-
-    def _add(self, out: list[str], *texts: str) -> None:
-        if self._waiting is not None:
-            out.append(self._waiting)
-            self._waiting = None
-        out.extend(texts)
-
-    def _written(self, out: list[str]) -> str:
-        if not out:
-            return ""
-        lead = "\n" if self._started else ""
-        self._started = True
-        return lead + "\n\n".join(out) + "\n"
+def markdown_flow(*, margins: bool = False) -> Flow:
+    """Markdown page by page."""
+    return Flow(render_item, comment, margins=margins)
 
 
 def render_item(item: Item, page_number: int) -> str:
     """One item as Markdown without the blank lines around it; empty when there is nothing to show."""
     body = item.body
     content = (body.content or "").strip()
-    if body.type in PARATEXT:
-        return ""
     if item.parts:
         return "\n".join(line for line in (_list_line(part) for part in item.parts) if line)
-    if body.type in TITLE_LEVELS:
-        return f"{'#' * TITLE_LEVELS[body.type]} {_heading(content)}" if content else ""
+    if level := title_level(body):
+        return f"{'#' * level} {_heading(content)}" if content else ""
     if body.type in FIGURES:
         return _with_notes(item, _figure(item, page_number))
     if body.type == "table":
@@ -127,41 +80,22 @@ def fenced(code: str) -> str:
     return f"{fence}\n{code}\n{fence}"
 
 
-def join_paragraphs(first: str, second: str) -> str:
-    """Two parts of one paragraph: a word cut by a hyphen is mended, and CJK takes no blank."""
-    if re.search(r"\w-$", first) and second[:1].islower():
-        return first[:-1] + second
-    glue = "" if _CJK.match(first[-1:]) or _CJK.match(second[:1]) else " "
-    return first + glue + second
-
-
 def _heading(content: str) -> str:
     return re.sub(r"(#+)$", r"\\\1", markdown_line(content))  # closing hashes would vanish
 
 
 def _list_line(part: Block) -> str:
-    content = " ".join((part.content or "").split())
-    if ordered := _ORDERED.match(content):
-        return f"{ordered[1]}{ordered[2]} {markdown_line(content[ordered.end() :])}"
-    content = _BULLET.sub("", content)
-    return f"- {markdown_line(content)}" if content else ""
+    marker, content = list_item(part)
+    return f"{marker or '-'} {markdown_line(content)}" if content else ""
 
 
 def _figure(item: Item, page_number: int) -> str:
     body = item.body
     if body.image_path:
         return f"![{body.type.replace('_block', '')}]({quote(body.image_path)})"
-    box = " ".join(str(round(edge * 1000)) for edge in body.box)
-    return comment(f"{body.type} on page {page_number}, box {box}")
+    return comment(figure_words(body, page_number))
 
 
 def _with_notes(item: Item, body: str) -> str:
-    parts = [markdown_line(note.content or "") for note in item.captions if _above(note, item.body)]
-    parts.append(body)
-    parts += [markdown_line(note.content or "") for note in item.captions if not _above(note, item.body)]
-    parts += [markdown_line(note.content or "") for note in item.footnotes]
-    return "\n\n".join(part for part in parts if part)
-
-
-def _above(note: Block, body: Block) -> bool:
-    return note.box[1] + note.box[3] < body.box[1] + body.box[3]
+    above, below = ([markdown_line(note.content or "") for note in notes] for notes in (item.above, item.below))
+    return "\n\n".join(part for part in [*above, body, *below] if part)

@@ -7,6 +7,7 @@ The model lists blocks in reading order and says nothing of what belongs to what
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -15,9 +16,12 @@ from .document import Block, Box
 FIGURES = frozenset({"image", "chart", "image_block"})
 CODES = frozenset({"code", "algorithm"})
 PARATEXT = frozenset({"header", "footer", "page_number", "aside_text"})  # around the text, not part of it
-TITLE_LEVELS = {"title": 1, "doc_title": 1, "paragraph_title": 2}
+_TITLE_LEVELS = {"title": 1, "doc_title": 1, "paragraph_title": 2}
+_LOWEST_LEVEL = 6
+_SECTION = re.compile(r"\s*\d{1,3}((?:\.\d{1,3})+)\.?\s+\D")  # 2.1 and 2.1.3, not 2 and not 2.1 alone
 
 _ITEMS = frozenset({"text", "list_item", "ref_text"})
+_LOOSE = frozenset({"list_item", "ref_text"})  # items of a list even where the model names no container
 _BODIES: dict[str, frozenset[str]] = {
     "table_caption": frozenset({"table"}),
     "table_footnote": frozenset({"table"}),
@@ -27,6 +31,8 @@ _BODIES: dict[str, frozenset[str]] = {
     "caption": FIGURES | CODES | {"table"},
     "footnote": FIGURES | CODES | {"table"},
 }
+_BULLET = re.compile(r"^\s*(?:[•●○▪■◦‣·∙*]|[-–—](?=\s))\s*")
+_ORDERED = re.compile(r"^\s*(\d{1,9}[.)])\s+")
 _FOOTNOTES = frozenset({"table_footnote", "image_footnote", "footnote"})
 _INSIDE = 0.8
 _NEAR = 0.12  # of the page: a caption farther than this from every figure stands for itself
@@ -45,6 +51,39 @@ class Item:
     footnotes: tuple[Block, ...] = ()
     parts: tuple[Block, ...] = ()
     number: Block | None = None
+
+    @property
+    def above(self) -> tuple[Block, ...]:
+        """The captions that stand over the body."""
+        return tuple(note for note in self.captions if _height(note) < _height(self.body))
+
+    @property
+    def below(self) -> tuple[Block, ...]:
+        """The other captions, then the footnotes."""
+        return tuple(note for note in self.captions if _height(note) >= _height(self.body)) + self.footnotes
+
+
+def title_level(block: Block) -> int | None:
+    """1 to 6 for a heading, by its type and by how deep its section number goes; None for all other blocks."""
+    level = _TITLE_LEVELS.get(block.type)
+    if level is None:
+        return None
+    section = _SECTION.match(block.content or "")
+    return min(_LOWEST_LEVEL, level + (section[1].count(".") if section else 0))
+
+
+def list_item(part: Block) -> tuple[str, str]:
+    """The number that an item of a list begins with, "1." or "1)", empty for a bullet; and the item itself."""
+    content = " ".join((part.content or "").split())
+    if ordered := _ORDERED.match(content):
+        return ordered[1], content[ordered.end() :]
+    return "", _BULLET.sub("", content)
+
+
+def figure_words(body: Block, page_number: int) -> str:
+    """Where a figure without a written picture is to be found."""
+    box = " ".join(str(round(edge * 1000)) for edge in body.box)
+    return f"{body.type} on page {page_number}, box {box}"
 
 
 def structure(blocks: Sequence[Block]) -> list[Item]:
@@ -76,7 +115,7 @@ def inside(inner: Box, outer: Box) -> bool:
 
 
 def _lists(blocks: Sequence[Block]) -> dict[int, list[int]]:
-    """Container index -> item indices. A run of `list_item` blocks without a container goes under its first."""
+    """Container index -> item indices. A run of items or references without a container goes under its first."""
     lists: dict[int, list[int]] = {}
     owned: set[int] = set()
     for index, block in enumerate(blocks):
@@ -91,11 +130,12 @@ def _lists(blocks: Sequence[Block]) -> dict[int, list[int]]:
                 owned.update(parts)
     run: int | None = None
     for index, block in enumerate(blocks):
-        if block.type == "list_item" and index not in owned:
-            run = index if run is None else run
-            lists.setdefault(run, []).append(index)
-        else:
+        if block.type not in _LOOSE or index in owned:
             run = None
+            continue
+        if run is None or blocks[run].type != block.type:
+            run = index
+        lists.setdefault(run, []).append(index)
     return lists
 
 
@@ -147,3 +187,7 @@ def _gap(one: Box, other: Box) -> float:
     across = max(0.0, one[0] - other[2], other[0] - one[2])
     down = max(0.0, one[1] - other[3], other[1] - one[3])
     return math.hypot(across, down)
+
+
+def _height(block: Block) -> float:
+    return block.box[1] + block.box[3]

@@ -68,7 +68,7 @@ class FileEntry(Record):
     @classmethod
     def measure(cls, folder: Path, path: str) -> FileEntry:
         """The entry of `folder/path` as it lies on disk now; reads the file once. OSError when it cannot."""
-        return cls(path, (folder / path).stat().st_size, _sha256(folder / path))
+        return cls(path, (folder / path).stat().st_size, sha256_of(folder / path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ class Bundle:
             self._check_size(entry)
             path = self.path / entry.path
             try:
-                found = _sha256(path)
+                found = sha256_of(path)
             except OSError as error:
                 _refuse(path, "a readable file", error.strerror or str(error), COPY_AGAIN)
             if found != entry.sha256:
@@ -253,7 +253,8 @@ def _read_bundle_json(path: Path) -> _Stored:
     return _Stored.from_json(value, str(path))
 
 
-def _sha256(path: Path) -> str:
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, in hex. OSError when it cannot be read."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(1 << 20):

@@ -56,7 +56,26 @@ def test_figures() -> None:
             "page_idx": 0,
         }
     ]
-    assert entries(block("chart"))[0]["chart_caption"] == []
+    chart = entries(block("chart"))[0]
+    assert (chart["chart_caption"], chart["content"], chart["img_path"]) == ([], "", "")
+
+
+def test_texts_are_inline_markdown() -> None:
+    (entry,) = entries(block("text", "if \\( a_b<c \\) costs $5 * _not_ <b> a_b \\[3, 4\\]"))
+    assert entry["text"] == "if $a_b<c$ costs \\$5 * \\_not\\_ <b> a_b [3, 4]"
+    items = entries(block("list_item", "\\(x\\)"), block("list_item", "*y*"))[0]["list_items"]
+    assert items == ["$x$", "\\*y\\*"]
+
+
+def test_types_are_those_that_are_documented() -> None:
+    """One block of every type that the protocol knows."""
+    from mineru_vl_utils.structs import BLOCK_TYPES
+
+    documented = {"text", "image", "table", "chart", "equation", "code", "list"}
+    documented |= {"header", "footer", "page_number", "aside_text", "page_footnote"}
+    for kind in sorted(BLOCK_TYPES):
+        for entry in entries(block(kind, "x")):
+            assert entry["type"] in documented, kind
 
 
 def test_formulas_are_latex() -> None:
@@ -83,6 +102,15 @@ def test_lists_hold_their_items() -> None:
     assert entries(block("list", box=(0.05, 0.05, 0.95, 0.35)), *references)[0]["sub_type"] == "ref_text"
 
 
+def test_references_are_a_list_with_and_without_a_container() -> None:
+    loose = [block("ref_text", f"[{n}] A", (0.1, n / 10, 0.9, n / 10 + 0.05)) for n in (1, 2)]
+    (entry,) = entries(*loose)
+    assert (entry["type"], entry["sub_type"], entry["list_items"]) == ("list", "ref_text", ["[1] A", "[2] A"])
+    assert entry["bbox"] == [100, 100, 900, 250]
+    mixed = [block("list_item", "a", (0.1, 0.1, 0.5, 0.2)), block("ref_text", "[1] A", (0.1, 0.3, 0.9, 0.4))]
+    assert [entry["sub_type"] for entry in entries(*mixed)] == ["text", "ref_text"]
+
+
 def test_code() -> None:
     caption = block("code_caption", "Listing 1", (0.1, 0.15, 0.9, 0.19))
     (entry,) = entries(caption, block("code", "x = 1"))
@@ -95,3 +123,61 @@ def test_boxes_are_whole_thousandths() -> None:
     (entry,) = entries(block("text", "x", (0.0004, 0.29, 0.5786, 1.0)))
     assert entry["bbox"] == [0, 290, 579, 1000]
     assert all(type(edge) is int for edge in entry["bbox"])
+
+
+# What programs that read MinerU's list take from it, entry by entry, in our own words.
+
+
+def ragflow_section(entry: dict[str, Any]) -> str:
+    """infiniflow/ragflow deepdoc/parser/mineru_parser.py: a key it asks for without a default must be there."""
+    kind = entry["type"]
+    if kind in ("text", "equation"):
+        return str(entry["text"])
+    if kind == "table":
+        notes = [*entry.get("table_caption", []), *entry.get("table_footnote", [])]
+        return "".join([entry.get("table_body", ""), *notes])
+    if kind == "image":
+        return "".join(entry.get("image_caption", []) + entry.get("image_footnote", []))
+    if kind == "code":
+        return "".join([entry["code_body"], *entry.get("code_caption", [])])
+    if kind == "list":
+        return "\n".join(entry.get("list_items", []))
+    return ""
+
+
+def mineru_seen(listed: list[dict[str, Any]]) -> set[str]:
+    """opendatalab/MinerU tests/unittest/test_e2e.py: the kinds of entry that hold what it looks for."""
+    seen = set()
+    for entry in listed:
+        kind = entry["type"]
+        if kind in ("image", "table"):
+            assert entry[f"{kind}_caption"][0]
+        if kind == "table":
+            assert entry["table_body"].startswith("<table")
+        if kind in ("text", "equation"):
+            assert entry["text"]
+        if kind == "equation":
+            assert "$$" in entry["text"]
+        seen.add(kind)
+    return seen
+
+
+def test_what_reads_minerus_list_reads_ours() -> None:
+    listed = entries(
+        block("title", "T", (0.1, 0.02, 0.9, 0.05)),
+        block("image_caption", "Figure 1", (0.1, 0.16, 0.9, 0.18)),
+        block("image", image_path="images/f.jpg", box=(0.1, 0.06, 0.9, 0.15)),
+        block("table_caption", "Table 1", (0.1, 0.2, 0.9, 0.22)),
+        block("table", "<table><tr><td>1</td></tr></table>", (0.1, 0.23, 0.9, 0.3)),
+        block("equation", "\\[x\\]", (0.1, 0.32, 0.9, 0.35)),
+        block("equation", None, (0.1, 0.36, 0.9, 0.38)),
+        block("code", "x = 1", (0.1, 0.4, 0.9, 0.45)),
+        block("list_item", "a", (0.1, 0.5, 0.9, 0.55)),
+        block("table", None, (0.1, 0.6, 0.9, 0.7)),
+    )
+    sections = [ragflow_section(entry) for entry in listed]
+    assert sections[:4] == ["T", "Figure 1", "<table><tr><td>1</td></tr></table>Table 1", "$$\nx\n$$"]
+    assert sections[4:] == ["", "```\nx = 1\n```", "a", ""]
+    full = [entry for entry, section in zip(listed, sections, strict=True) if section]
+    assert mineru_seen(full) == {"text", "image", "table", "equation", "code", "list"}
+    assert all(isinstance(entry["page_idx"], int) and len(entry["bbox"]) == 4 for entry in listed)

@@ -201,9 +201,13 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     bench, engine = Bench(tmp_path, monkeypatch), FakeEngine()
     assert bench.parse(engine, path, "--text", "layer", "-v", "-o", tmp_path / "out") == 10
     assert engine.submitted == []
-    assert capfd.readouterr().err == (
-        f"warning: {path}: page 2: it has no text layer; let the model read it (--text auto)\n"
-    )
+    warning, *summary = capfd.readouterr().err.splitlines()
+    assert warning == f"warning: {path}: page 2: it has no text layer; let the model read it (--text auto)"
+    assert summary[1:] == [
+        "blocks: 1 from layer",
+        "failed in whole or in part: 1 page",
+        "  1 page: it has no text layer; let the model read it (--text auto)",
+    ]
     result = json.loads((tmp_path / "out" / "two_result.json").read_text("utf-8"))
     assert result["pages"][0]["blocks"][0]["source"] == "layer"
     assert main(["parse", str(path), "--text", "ocr"]) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from fake_engine import ONE_TEXT, Bench, FakeEngine, layout
 from PIL import Image
 from small_pdf import LINE, pdf
 
-from mineru_edge.outputs import OutputFolder, output_names
+from mineru_edge.outputs import OutputFolder
 
 Run = Callable[..., int]
 
@@ -56,7 +57,7 @@ def test_pages_are_written_as_they_come(run: Run, tmp_path: Path, monkeypatch: p
     path = tmp_path / "two.pdf"
     path.write_bytes(pdf(LINE, LINE))
     written: list[str] = []
-    monkeypatch.setattr("mineru_edge.cli_parse._print", written.append)
+    monkeypatch.setattr("mineru_edge.job.click.echo", lambda text, **_: written.append(text))
     script = FakeEngine([layout(("title", (0, 0, 999, 99))), ONE_TEXT], ["One", "two"])
     assert run(script, path) == 0
     assert written == ["# One\n", "", "\ntwo\n"]
@@ -70,10 +71,14 @@ def test_output_files(run: Run, scan: Path, tmp_path: Path, capfd: pytest.Captur
     out = tmp_path / "deep" / "out"
     script = FakeEngine([answer], ["Title", "x^2", "<fcel>a<nl>", "7"])
     assert run(script, scan, "-o", out) == 0
-    assert capfd.readouterr() == ("", "")
+    stdout, stderr = capfd.readouterr()
+    assert stdout == ""
+    assert re.match(r"1 file, 1 page, \d+\.\d s.*\nblocks: 4 stop\n$", stderr)
     names = sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file())
     images = [f"images/scan_p0001_{number:03d}.jpg" for number in (2, 3, 4)]
-    assert names == [*images, "scan.md", "scan_content_list.json", "scan_result.json"]
+    assert names == [
+        ".mineru-edge/scan.jsonl", *images, "scan.md", "scan_content_list.json", "scan_result.json",
+    ]  # fmt: skip
     assert (out / "scan.md").read_text("utf-8") == (
         f"# Title\n\n![image]({images[0]})\n\n$$\nx^2\n$$\n\n<table><tr><td>a</td></tr></table>\n"
     )
@@ -106,12 +111,6 @@ def test_file_names_that_are_no_text(run: Run, scan: Path, tmp_path: Path, capfd
     assert (tmp_path / "out" / "images" / "b\ufffd d_p0001_001.jpg").exists()
     assert run(engine(), odd, odd + "?", "--json") == 10
     assert "b\ufffd d.png" in capfd.readouterr().out
-
-
-def test_names_never_meet() -> None:
-    assert output_names(["a/x.pdf", "x.png", "x-2.pdf", "X.tif", "-", ".pdf"]) == [
-        "x", "x-2", "x-2-2", "X-3", "stdin", ".pdf",
-    ]  # fmt: skip
 
 
 def test_a_write_that_fails_leaves_nothing(

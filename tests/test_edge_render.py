@@ -4,7 +4,8 @@ import pytest
 
 from mineru_edge.document import Block, Page
 from mineru_edge.escape import comment, markdown_text
-from mineru_edge.render import MarkdownStream, join_paragraphs, markdown
+from mineru_edge.flow import join_paragraphs
+from mineru_edge.render import markdown, markdown_flow
 
 
 def page(*blocks: Block | tuple[str, str | None], number: int = 1, error: str | None = None) -> Page:
@@ -34,6 +35,14 @@ def test_headings_paragraphs_and_what_is_left_out() -> None:
         ]
     )
     assert found == "# On things\n\n## 1. First\n\nSome words.\n\nA note.\n"
+
+
+def test_headings_go_as_deep_as_their_numbers() -> None:
+    found = markdown(
+        [page(("title", "2 Two"), ("title", "2.1 Deeper"), ("paragraph_title", "2.1.3. Deep"), ("title", "3.5"))]
+        + [page(("paragraph_title", "1.1.1.1.1.1.1 Deepest"), number=2)]
+    )
+    assert found == "# 2 Two\n\n## 2.1 Deeper\n\n#### 2.1.3. Deep\n\n# 3.5\n\n###### 1.1.1.1.1.1.1 Deepest\n"
 
 
 def test_lists() -> None:
@@ -140,7 +149,7 @@ def test_a_page_that_failed_says_so_in_its_place() -> None:
 
 def test_streaming_gives_the_same_and_holds_back_one_paragraph() -> None:
     pages = [page(("title", "T"), ("text", "one")), page(("text", "two"), number=2), page(number=3)]
-    stream = MarkdownStream()
+    stream = markdown_flow()
     pieces = [stream.feed(each) for each in pages]
     assert pieces[0] == "# T\n"
     assert "".join(pieces) + stream.end() == markdown(pages) == "# T\n\none\n\ntwo\n"
