@@ -87,7 +87,7 @@ class Conversation:
         sheet = next(sheets, None)
         if sheet is None:
             return False
-        work = _PageInWork(sheet.number, self._page_count, started)
+        work = _PageInWork(sheet.number, self._page_count, started, sheet.warnings)
         self._open.append(work)
         if sheet.image is None:
             work.fail(sheet.error or "cannot be drawn")
@@ -145,8 +145,8 @@ class Conversation:
 class _PageInWork:
     """One page between its picture and its last block."""
 
-    def __init__(self, number: int, page_count: int, started: float) -> None:
-        self.number, self.page_count, self.started = number, page_count, started
+    def __init__(self, number: int, page_count: int, started: float, warnings: tuple[str, ...]) -> None:
+        self.number, self.page_count, self.started, self.warnings = number, page_count, started, warnings
         self.image: Image.Image | None = None
         self.glyphs: PageGlyphs | None = None
         self.size_px = (0, 0)
@@ -179,4 +179,5 @@ class _PageInWork:
             layout=self.answer,
             seconds=now - self.started,
             error=self.error,
+            warnings=self.warnings,
         )

@@ -99,6 +99,7 @@ class Page:
 
     `width_px` and `height_px` are those of its picture, 0 when none was drawn.
     `error` says why the page could not be read; then it has no blocks, and the other pages are as good as ever.
+    `warnings` say what its picture may lack, such as signs of a font that is not in the file.
     `seconds` runs from the request for its picture to its last block, and overlaps with the pages beside it.
     """
 
@@ -110,6 +111,7 @@ class Page:
     layout: Answer | None = None
     seconds: float = 0.0
     error: str | None = None
+    warnings: tuple[str, ...] = ()
 
     @property
     def failures(self) -> tuple[str, ...]:
@@ -121,6 +123,11 @@ class Page:
             for index, block in enumerate(self.blocks, 1)
             if block.answer and block.answer.failed
         )
+
+    @property
+    def in_doubt(self) -> tuple[str, ...]:
+        """Its warnings, in words."""
+        return tuple(f"page {self.number}: {warning}" for warning in self.warnings)
 
     @property
     def cut_short(self) -> tuple[str, ...]:
@@ -140,6 +147,7 @@ class Page:
             "height_px": self.height_px,
             "seconds": round(self.seconds, 4),
             "error": self.error,
+            "warnings": list(self.warnings),
             "layout": self.layout.to_dict() if self.layout else None,
             "blocks": [block.to_dict() for block in self.blocks],
         }

@@ -30,9 +30,10 @@ from .wire import receive, receive_sheet, send
 
 logger = logging.getLogger(__name__)
 
-LIMIT_S = 60.0
+LIMIT_S = 60.0  # for a page, and to open a document
 # sys.path is handed over because programs change it. Nothing is imported before, for "" is on it with -c.
 BOOT = "import sys; sys.path[:] = sys.argv[2:]; from mineru_edge.drawing_process import main; main()"
+_OUT_OF_MEMORY = frozenset({"SIGABRT", "SIGTRAP", "SIGILL"})  # how PDFium ends itself when it gets none
 _APART = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0)
 
 
@@ -75,7 +76,7 @@ class Drawer:
         if self._process is None:
             self._process = _Process(self._memory_bytes)
         try:
-            answer = self._process.ask({**message, "limit_s": self._limit_s}, body, self._limit_s)
+            answer = self._process.ask(message, body, self._limit_s if "draw" in message else LIMIT_S)
             if self._process.has_drawn and not self._stays:
                 self.close()
             return answer
@@ -172,7 +173,7 @@ class _Process:
         watch.start()
         stdin, stdout = cast("IO[bytes]", self.popen.stdin), cast("IO[bytes]", self.popen.stdout)
         try:
-            send(stdin, message)
+            send(stdin, {**message, "limit_s": limit_s})
             stdin.write(body)
             stdin.flush()
             return self._judge(receive(stdout), stdout)
@@ -200,11 +201,10 @@ class _Process:
         code = self.popen.wait()
         if code >= 0:
             return f"the drawing process ended with {code}"
-        try:
-            name = signal.Signals(-code).name
-        except ValueError:
-            name = f"signal {-code}"
-        return f"it crashed the drawing process ({name}), which may take {megabytes(self._memory_bytes)} of memory"
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+        if name in _OUT_OF_MEMORY:
+            return f"it needs more memory than the {megabytes(self._memory_bytes)} that it may take ({name})"
+        return f"it crashed the drawing process ({name})"
 
 
 def room_bytes(limit_bytes: int) -> int:

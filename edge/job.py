@@ -167,7 +167,7 @@ class Job:
                     self.tally.add(page)
                     total = len(select_pages(self._pages, page.page_count))
                     self._progress.page(printable(work.path), page, done=done, wanted=total)
-                    for trouble in (*page.failures, *page.cut_short):
+                    for trouble in (*page.failures, *page.in_doubt, *page.cut_short):
                         click.echo(f"warning: {printable(work.path)}: {trouble}", err=True)
 
     def _write(self, work: Work, facts: Document, pages: Callable[[], Iterator[Page]]) -> None:

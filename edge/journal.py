@@ -136,7 +136,8 @@ def _page(record: dict[str, Any]) -> Page:
     blocks = tuple(
         Block(**{**block, "box": tuple(block["box"]), "answer": _answer(block["answer"])}) for block in record["blocks"]
     )
-    return Page(**{**record, "blocks": blocks, "layout": _answer(record["layout"])})
+    warnings = tuple(record["warnings"])
+    return Page(**{**record, "blocks": blocks, "layout": _answer(record["layout"]), "warnings": warnings})
 
 
 def _answer(record: dict[str, Any] | None) -> Answer | None:

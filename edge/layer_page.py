@@ -51,6 +51,7 @@ def layer_page(sheet: Sheet, page_count: int) -> Page:
         blocks=blocks,
         seconds=time.monotonic() - started,
         error=error,
+        warnings=sheet.warnings,
     )
 
 

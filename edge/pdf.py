@@ -23,6 +23,7 @@ from mineru_edge.models.errors import InputError
 from .document import LAYER, MODEL
 from .glyphs import PageGlyphs
 from .intake import Sheet, in_words
+from .pdf_fonts import absent_fonts
 from .pdf_glyphs import read_glyphs
 
 LONG_EDGE_PX = 3500
@@ -50,6 +51,7 @@ class PdfSource:
         self._name = name
         self._dpi = dpi
         self._text = text
+        self._absent_fonts: set[str] = set()
         with _LOCK:
             self._pdf = _open(data, name, password)
             with contextlib.suppress(pdfium.PdfiumError):  # a broken form must not cost the page beneath it
@@ -64,10 +66,12 @@ class PdfSource:
     def sheets(self, numbers: Sequence[int]) -> Iterator[Sheet]:
         for number in numbers:
             image, glyphs = None, None
+            warnings: tuple[str, ...] = ()
             try:
                 with _LOCK:
                     if self._text != LAYER:
                         image = self._draw(number - 1)
+                        warnings = self._font_warnings(number - 1)
             except (pdfium.PdfiumError, ValueError, MemoryError, OSError) as error:
                 yield Sheet(number, None, f"cannot be drawn: {in_words(error)}")
                 continue
@@ -79,7 +83,7 @@ class PdfSource:
                 if image is None:
                     yield Sheet(number, None, f"cannot be read: {in_words(error)}")
                     continue
-            yield Sheet(number, image, glyphs=glyphs)
+            yield Sheet(number, image, glyphs=glyphs, warnings=warnings)
 
     def close(self) -> None:
         with _LOCK:
@@ -99,6 +103,16 @@ class PdfSource:
             page.close()
         assert image.mode == "RGB"
         return image
+
+    def _font_warnings(self, index: int) -> tuple[str, ...]:
+        """Of each font once in a document."""
+        page = self._pdf.get_page(index)
+        try:
+            names = [name for name in absent_fonts(page) if name not in self._absent_fonts]
+        finally:
+            page.close()
+        self._absent_fonts.update(names)
+        return tuple(f"the font {name} is not in the file: its signs may look different or be missing" for name in names)
 
     def _glyphs(self, index: int) -> PageGlyphs:
         page = self._pdf.get_page(index)

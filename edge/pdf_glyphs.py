@@ -15,6 +15,7 @@ from typing import Any
 import pypdfium2.raw as pdfium_c
 
 from .glyphs import Glyph, PageGlyphs, Rect
+from .pdf_fonts import font_name
 
 MOST_GLYPHS = 100_000  # a page of newsprint has a fifth of that
 PAGE_UNITS = 1 << 24  # PDFium tells places on the page as whole numbers: as many as there can be
@@ -129,7 +130,7 @@ class _Runs:
             number=len(self._known),
             size=abs(pdfium_c.FPDFText_GetFontSize(text_page, index)) * math.hypot(*up),
             turn=int(right_angle if abs(degrees - right_angle) <= _LEVEL_DEGREES else round(degrees)) % 360,
-            font=_font_name(drawn),
+            font=font_name(pdfium_c.FPDFTextObj_GetFont(drawn)),
             invisible=pdfium_c.FPDFTextObj_GetTextRenderMode(drawn) in _INVISIBLE_MODES,
             covers=self._later.get(address, ()),
         )
@@ -181,15 +182,6 @@ def _character(text_page: Any, index: int) -> str:
     if code == _HYPHEN and pdfium_c.FPDFText_IsHyphen(text_page, index) == 1:
         return "-"
     return chr(code) if code <= 0x10FFFF else "\ufffd"
-
-
-def _font_name(drawn: Any) -> str:
-    """The font's own name without the tag of a subset: "CMMI10"."""
-    font = pdfium_c.FPDFTextObj_GetFont(drawn)
-    buffer = ctypes.create_string_buffer(128)
-    if not font or not 0 < pdfium_c.FPDFFont_GetBaseFontName(font, buffer, 128) <= 128:
-        return ""
-    return buffer.value.decode("utf-8", "replace").rpartition("+")[2]
 
 
 def _address(drawn: Any) -> int:

@@ -15,7 +15,7 @@ from mineru_edge.models.bundle import Bundle, KVKind, embedded
 from mineru_edge.models.errors import MineruEdgeError
 
 from .document import AUTO, LAYER, MODEL, Document, Memory, Page
-from .drawer import Drawer, room_bytes
+from .drawer import LIMIT_S, Drawer, room_bytes
 from .intake import MAX_IMAGE_PX, Input, Sheet, open_source, source_name
 from .memory import MemoryWatch
 from .pagespec import select_pages
@@ -210,13 +210,14 @@ class Reader:
     def _drawing(self) -> Drawer:
         """The process for pages, one for all documents."""
         if self._drawer is None:
+            limit_s = min(LIMIT_S, self._page_deadline_s or LIMIT_S)
             if self._engine is not None:
                 plan = self._engine.plan
-                self._drawer = Drawer(memory_bytes=plan.drawing_bytes, stays=plan.drawer_stays)
+                self._drawer = Drawer(memory_bytes=plan.drawing_bytes, limit_s=limit_s, stays=plan.drawer_stays)
             elif self._limit_bytes is not None:
-                self._drawer = Drawer(memory_bytes=room_bytes(self._limit_bytes))
+                self._drawer = Drawer(memory_bytes=room_bytes(self._limit_bytes), limit_s=limit_s)
             else:
-                self._drawer = Drawer()
+                self._drawer = Drawer(limit_s=limit_s)
         return self._drawer
 
     def _page_protocol(self) -> PageProtocol:
