@@ -100,7 +100,7 @@ def open_source(
         from .pictures import ImageSource
 
         _refuse_layer(name, text)
-        return ImageSource(source, name, max_image_px=max_image_px, owned=False)
+        return ImageSource(source, name, max_image_px=max_image_px)
     from .drawer import Drawer
 
     data = _readable(source, name)
@@ -128,7 +128,7 @@ def open_here(
     from .pictures import ImageSource, open_picture
 
     _refuse_layer(name, text)
-    return ImageSource(open_picture(data, name), name, max_image_px=max_image_px, owned=True)
+    return ImageSource(open_picture(data, name), name, max_image_px=max_image_px, data=data)
 
 
 def _refuse_layer(name: str, text: str) -> None:

@@ -112,7 +112,9 @@ class PdfSource:
         finally:
             page.close()
         self._absent_fonts.update(names)
-        return tuple(f"the font {name} is not in the file: its signs may look different or be missing" for name in names)
+        return tuple(
+            f"the font {name} is not in the file: its signs may look different or be missing" for name in names
+        )
 
     def _glyphs(self, index: int) -> PageGlyphs:
         page = self._pdf.get_page(index)

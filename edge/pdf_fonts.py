@@ -48,6 +48,4 @@ def _texts(count: Any, get: Any, holder: Any, left: list[int], depth: int) -> It
         if kind == pdfium_c.FPDF_PAGEOBJ_TEXT:
             yield drawn
         elif kind == pdfium_c.FPDF_PAGEOBJ_FORM and depth < _DEEPEST:
-            yield from _texts(
-                pdfium_c.FPDFFormObj_CountObjects, pdfium_c.FPDFFormObj_GetObject, drawn, left, depth + 1
-            )
+            yield from _texts(pdfium_c.FPDFFormObj_CountObjects, pdfium_c.FPDFFormObj_GetObject, drawn, left, depth + 1)

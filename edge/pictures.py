@@ -19,22 +19,26 @@ from .pixels import RASTER_PX, upright_rgb
 FORMATS = ("PNG", "JPEG", "TIFF", "WEBP", "GIF", "BMP")
 _FRAMES = frozenset({"TIFF", "GIF", "WEBP", "PNG"})  # elsewhere a second frame is a thumbnail, a layer or a depth map
 _REDUCED_COPY = 1  # TIFF tag 254, bit 0: this frame is a smaller copy of another
+_END_OF_JPEG = b"\xff\xd9"
 _DAMAGED = "the file is damaged or cut off: copy or save it again"
 
 
 class ImageSource:
-    """A picture file; each frame of a TIFF, GIF, WebP or animated PNG is a page."""
+    """A picture file; each frame of a TIFF, GIF, WebP or animated PNG is a page.
 
-    def __init__(self, image: Image.Image, name: str, *, max_image_px: int, owned: bool) -> None:
-        self._image, self._name, self._owned, self._max_image_px = image, name, owned, max_image_px
-        if owned and image.format == "JPEG":
+    `data` is what `image` was opened from, None for the user's own, which is left as it is.
+    """
+
+    def __init__(self, image: Image.Image, name: str, *, max_image_px: int, data: Path | bytes | None = None) -> None:
+        self._image, self._name, self._data, self._max_image_px = image, name, data, max_image_px
+        if data is not None and image.format == "JPEG":
             _shrink_while_decoding(image)
         if not image.width or not image.height:
             raise InputError(f"{name} has no pixels ({image.width} x {image.height})", hint="give a picture of a page")
         if words := self._too_large():
             self.close()
             raise InputError(f"{name} is too large: {words}", hint="reduce the picture, or raise max_image_px")
-        self._frames = _frames(image, name) if owned else (None,)
+        self._frames = (None,) if data is None else _frames(image, name)
 
     @property
     def page_count(self) -> int:
@@ -43,7 +47,7 @@ class ImageSource:
     def sheets(self, numbers: Sequence[int]) -> Iterator[Sheet]:
         for number in numbers:
             try:
-                yield Sheet(number, self._draw(self._frames[number - 1]))
+                yield self._sheet(number, self._frames[number - 1])
             except Exception as error:
                 words = f"cannot be decoded: {in_words(error)}"
                 if self.page_count == 1:
@@ -51,19 +55,23 @@ class ImageSource:
                 yield Sheet(number, None, words)
 
     def close(self) -> None:
-        if self._owned:
+        if self._data is not None:
             self._image.close()
 
-    def _draw(self, frame: int | None) -> Image.Image:
-        if not self._owned:
-            return upright_rgb(self._image)
+    def _sheet(self, number: int, frame: int | None) -> Sheet:
+        if self._data is None:
+            return Sheet(number, upright_rgb(self._image))
         if frame is not None:
             self._image.seek(frame)
             if words := self._too_large():
                 raise ValueError(words)
-            return upright_rgb(self._image)
+            return Sheet(number, upright_rgb(self._image))
         try:
-            return upright_rgb(self._image)
+            return Sheet(number, upright_rgb(self._image))
+        except OSError as error:
+            if self._image.format != "JPEG" or "truncated" not in str(error):
+                raise
+            return Sheet(number, _cut_off(self._data), warnings=("the file is cut off: what is missing is grey",))
         finally:
             self._image.close()  # the full picture need not wait in memory until the page is read
 
@@ -76,6 +84,14 @@ class ImageSource:
         return f"{width} x {height} is {millions:,.0f} million pixels, {allowed:,.0f} are allowed"
 
 
+def _cut_off(data: Path | bytes) -> Image.Image:
+    """What there is of a JPEG without its end. Cameras and broken copies leave such; the decoder fills up with grey."""
+    whole = (data if isinstance(data, bytes) else data.read_bytes()) + _END_OF_JPEG
+    with Image.open(BytesIO(whole), formats=("JPEG",)) as image:
+        _shrink_while_decoding(image)
+        return upright_rgb(image)
+
+
 def open_picture(data: Path | bytes, name: str) -> Image.Image:
     """The picture with its header read, nothing decoded yet."""
     try:
@@ -86,7 +102,7 @@ def open_picture(data: Path | bytes, name: str) -> Image.Image:
         raise InputError(f"{name} is too large: {error}", hint="reduce the picture") from error
     except UnidentifiedImageError as error:
         raise InputError(
-            f"{name} is neither a PDF (no %PDF- in its first {PDF_HEADER_WITHIN} bytes) nor a picture",
+            f"{name} is neither a PDF (no %PDF- in its first {PDF_HEADER_WITHIN} bytes) nor a known picture",
             hint="give a PDF, PNG, JPEG, TIFF, WebP, GIF or BMP",
         ) from error
     except Exception as error:  # Pillow's readers raise many kinds on damaged headers

@@ -9,7 +9,7 @@ import contextlib
 import math
 from typing import TYPE_CHECKING
 
-from PIL import ExifTags, Image
+from PIL import ExifTags, Image, ImageOps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -49,13 +49,19 @@ def _rgb(image: Image.Image, raster_px: int) -> Image.Image:
     if image.mode.startswith(("I", "F")):
         import numpy as np
 
-        return Image.fromarray(_eight_bits(np.asarray(image))).convert("RGB")
+        grey = Image.fromarray(_eight_bits(np.asarray(image)))
+        return (ImageOps.invert(grey) if _white_is_zero(image) else grey).convert("RGB")
     if image.has_transparency_data:
         layered = (image.convert("LA") if image.mode == "La" else image).convert("RGBA")
         return _on_ground(_reduced(layered, raster_px))  # reduced first: the two grounds take more memory than it
     if image.mode == "LAB":
         return _from_lab(image)
     return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def _white_is_zero(image: Image.Image) -> bool:
+    """By tag 262 of a TIFF, which Pillow heeds for 8 bits and less."""
+    return bool(getattr(image, "tag_v2", {}).get(262) == 0)
 
 
 def _on_ground(image: Image.Image) -> Image.Image:

@@ -174,6 +174,14 @@ def is_there(process: int) -> bool:
         return False
 
 
+def ends(process: int) -> bool:
+    """Whether it ends soon."""
+    end_of_wait = time.monotonic() + 20
+    while is_there(process) and time.monotonic() < end_of_wait:
+        time.sleep(0.02)
+    return not is_there(process)
+
+
 @linux
 @pytest.mark.parametrize(
     "end",
@@ -194,33 +202,22 @@ def test_the_process_ends_with_its_owner(tmp_path: Path, end: str) -> None:
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=subprocess.DEVNULL, text=True) as owner:
         assert owner.stdout is not None
-        process = int(owner.stdout.readline())
-        end_of_wait = time.monotonic() + 20
-        while is_there(process) and time.monotonic() < end_of_wait:
-            time.sleep(0.02)
-        ended = not is_there(process)
+        ended = ends(int(owner.stdout.readline()))
     assert ended
 
 
 @linux
-@pytest.mark.usefixtures("hostile")
-def test_it_ends_with_its_owner_in_the_middle_of_a_page(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_it_ends_with_its_owner_in_the_middle_of_a_page(tmp_path: Path, end: signal.Signals) -> None:
     path = tmp_path / "x.pdf"
     path.write_bytes(THREE)
-    end = (
-        "import threading; threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGKILL)).start();"
-        "next(source.sheets([2]))"
-    )
-    code = OWNER.format(end=end).replace('"x.pdf"', '"spin.pdf"')
-    code = f"from mineru_edge import drawer as d; d.BOOT = {hostile_pages.BOOT!r}\n" + code
-    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n" + code
+    later = f"import threading; threading.Timer(0.3, os.kill, (os.getpid(), {int(end)})).start()"
+    code = OWNER.format(end=f"{later}; next(source.sheets([2]))").replace('"x.pdf"', '"spin.pdf"')
+    hostile = f"sys.path.insert(0, {str(Path(__file__).parent)!r}); drawers.BOOT = {hostile_pages.BOOT!r}"
+    code = f"import sys; from mineru_edge import drawer as drawers; {hostile}\n{code}"
     owner = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, timeout=60)
-    assert owner.returncode == -signal.SIGKILL, owner.stderr
-    process = int(owner.stdout)
-    end_of_wait = time.monotonic() + 20
-    while is_there(process) and time.monotonic() < end_of_wait:
-        time.sleep(0.02)
-    assert not is_there(process)
+    assert owner.returncode == -end, owner.stderr
+    assert ends(int(owner.stdout))
 
 
 SCRIPT = """

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 import struct
+import threading
 import warnings
 import zlib
 from collections.abc import Iterator
@@ -8,7 +10,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 from PIL import Image, ImageDraw, TiffImagePlugin
 from small_pdf import LINE, pdf
 
@@ -151,7 +155,7 @@ def test_the_limit_can_be_moved() -> None:
         ("notes.txt", b"hello\n" * 100, "neither a PDF"),
         ("broken.pdf", b"%PDF-1.7\n", "not a PDF that can be read"),
         ("header.png", b"\x89PNG\r\n\x1a\n", "header.png"),
-        ("half.jpg", encoded(Image.effect_noise((90, 90), 50), "JPEG")[:2000], "half.jpg cannot be decoded"),
+        ("head.jpg", encoded(picture(), "JPEG")[:300], "head.jpg"),
         ("half.png", encoded(Image.effect_noise((90, 90), 50), "PNG")[:2000], "half.png cannot be decoded"),
         ("half.tif", encoded(picture(), "TIFF")[:200], "half.tif"),
     ],
@@ -189,3 +193,107 @@ def test_a_bad_frame_costs_only_its_page() -> None:
     assert [sheet.number for sheet in found] == [1, 2, 3]
     assert [sheet.image is None for sheet in found] == [False, True, False]
     assert "cannot be decoded" in (found[1].error or "")
+
+
+@pytest.mark.parametrize("orientation", [0, 1, 9, 65535])
+def test_an_orientation_that_means_nothing_turns_nothing(orientation: int) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    (sheet,) = sheets(encoded(picture(), "JPEG", exif=exif, quality=100, subsampling=0))
+    assert sheet.image is not None
+    assert sheet.image.size == SIZE
+    assert sheet.image.getpixel((20, 10)) == pytest.approx((0, 0, 0), abs=12)
+
+
+def test_a_jpeg_without_its_end_comes_as_far_as_it_goes_with_a_warning(tmp_path: Path) -> None:
+    data = encoded(picture().resize((600, 400)), "JPEG", quality=90)
+    path = tmp_path / "cut.jpg"
+    path.write_bytes(data[: len(data) // 2])
+    for source in (path, data[:-2]):
+        (sheet,) = sheets(source)
+        assert sheet.image is not None
+        assert sheet.image.getpixel((200, 60)) == pytest.approx((0, 0, 0), abs=12)
+        assert sheet.warnings == ("the file is cut off: what is missing is grey",)
+    (whole,) = sheets(data)
+    assert whole.warnings == ()
+
+
+def tiff_16_bit(values: NDArray[np.uint16], *, photometric: int) -> bytes:
+    """Uncompressed, of one strip. `photometric`: 0 white is zero, 1 black is zero, 2 RGB."""
+    height, width = values.shape[:2]
+    samples = values.size // (height * width)
+    bits = struct.pack(f"<{samples}H", *[16] * samples)
+    entries = {256: width, 257: height, 258: 0, 259: 1, 262: photometric, 273: 0, 277: samples, 278: height}
+    entries[279] = values.nbytes
+    end = 8 + 2 + 12 * len(entries) + 4
+    entries[258] = end if samples > 2 else 16
+    entries[273] = end + len(bits)
+    out = b"II*\0" + struct.pack("<IH", 8, len(entries))
+    for tag, value in sorted(entries.items()):
+        out += struct.pack("<HHII", tag, 3 if tag == 258 else 4, samples if tag == 258 else 1, value)
+    return out + struct.pack("<I", 0) + bits + values.astype("<u2").tobytes()
+
+
+@pytest.mark.parametrize(("photometric", "ink"), [(0, 65535), (1, 0), (2, 0)])
+def test_16_bit_tiffs_are_scaled_and_white_is_white(photometric: int, ink: int) -> None:
+    shape = (SIZE[1], SIZE[0], 3) if photometric == 2 else (SIZE[1], SIZE[0])
+    values = np.full(shape, 65535 - ink, np.uint16)
+    values[5:15, 10:30] = ink
+    (sheet,) = sheets(tiff_16_bit(values, photometric=photometric))
+    assert sheet.image is not None
+    assert sheet.image.tobytes() == picture().tobytes()
+
+
+def test_a_later_frame_that_is_too_large_costs_only_its_page() -> None:
+    first, large, last = (Image.new("1", size) for size in (SIZE, (9000, 9000), SIZE))
+    data = encoded(first, "TIFF", save_all=True, append_images=[large, last], compression="group4")
+    found = sheets(data)
+    assert [sheet.image is not None for sheet in found] == [True, False, True]
+    assert "9000 x 9000 is 81 million pixels, 80 are allowed" in (found[1].error or "")
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        encoded(picture(), "EPS"),  # Pillow would start Ghostscript for it
+        encoded(picture(), "ICO"),
+        encoded(picture(), "PPM"),
+        b"\x00\x00\x00\x18ftypheic\x00\x00\x00\x00mif1heic" + bytes(100),
+        b"PK\x03\x04" + bytes(100),
+    ],
+    ids=["EPS", "ICO", "PPM", "HEIC", "ZIP"],
+)
+def test_other_formats_are_refused_with_those_that_are_read(data: bytes) -> None:
+    with pytest.raises(InputError, match="give a PDF, PNG, JPEG, TIFF, WebP, GIF or BMP"):
+        sheets(data)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "RGB"])
+def test_bmp(mode: str) -> None:
+    assert shades(encoded(picture().convert(mode), "BMP")) == [0]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="this system has no named pipes")
+def test_a_pipe_is_read_once_and_a_device_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=lambda: path.write_bytes(encoded(picture(), "PNG")))
+    writer.start()
+    assert shades(path) == [0]
+    writer.join()
+    with pytest.raises(InputError, match="is a device"):
+        sheets("/dev/null")
+
+
+def test_a_path_that_no_system_has_is_an_error_of_ours() -> None:
+    with pytest.raises(InputError):
+        sheets("a\0b.pdf")
+
+
+def test_a_stream_that_breaks_is_an_error_of_ours() -> None:
+    class Broken(BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError("the cable was pulled")
+
+    with pytest.raises(InputError, match="the cable was pulled"):
+        sheets(Broken())

@@ -171,3 +171,71 @@ def test_paths_are_not_read_whole(tmp_path: Path) -> None:
     assert source.page_count == 1
     assert len(list(source.sheets([1]))) == 1
     source.close()
+
+
+STAMP = "<< /Type /XObject /Subtype /Form /BBox [0 0 80 40] /Length 18 >>\nstream\n0 g 0 0 80 40 re f\nendstream"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "shown"),
+    [("/Subtype /Stamp /F 4", True), ("/Subtype /Square /F 4", True), ("/Subtype /Stamp /F 2", False)],  # 2: hidden
+)
+def test_stamps_and_drawings_on_the_page_are_drawn(annotation: str, shown: bool) -> None:
+    stamp = f"<< /Type /Annot {annotation} /Rect [20 20 100 60] /AP << /N 101 0 R >> >>"
+    image = draw(pdf("", extra="/Annots [100 0 R]", objects=[stamp, STAMP]))
+    if shown:
+        assert dark_extent(image) == pytest.approx((20, 140, 100, 180), abs=1)
+    else:
+        assert np.asarray(image).min() == 255
+
+
+def test_a_signature_is_drawn() -> None:
+    field = "<< /Type /Annot /Subtype /Widget /FT /Sig /T (s) /Rect [20 20 100 60] /F 4 /AP << /N 101 0 R >> >>"
+    catalog = "/AcroForm << /Fields [100 0 R] /SigFlags 3 >>"
+    image = draw(pdf("", extra="/Annots [100 0 R]", catalog=catalog, objects=[field, STAMP]))
+    assert dark_extent(image) == pytest.approx((20, 140, 100, 180), abs=1)
+
+
+@pytest.mark.parametrize("form", ["/AcroForm 5", "/AcroForm << /Fields 7 >>", "/AcroForm << /Fields [2 0 R] /XFA 9 >>"])
+def test_a_broken_form_costs_nothing(form: str) -> None:
+    assert dark_extent(draw(pdf(CORNER, catalog=form))) == (0, 0, 50, 100)
+
+
+def test_a_password_may_hold_any_letters() -> None:
+    data = encrypted(CORNER, user="pässwörd", owner="boss")
+    assert dark_extent(draw(data, password="pässwörd")) == (0, 0, 50, 100)
+
+
+def font_page(name: str, extra: str = "") -> tuple[str, str]:
+    """A page content in font F2, and the resources to go with it."""
+    return "BT /F2 24 Tf 20 150 Td (Hello) Tj ET", f"/Resources << /Font << /F2 << /Type /Font {name} >> >> >> {extra}"
+
+
+def test_a_font_that_is_not_in_the_file_is_warned_of_once() -> None:
+    content, resources = font_page("/Subtype /TrueType /BaseFont /MadeUpGothic")
+    source = PdfSource(pdf(content, content, extra=resources), "x.pdf")
+    first, second = source.sheets([1, 2])
+    source.close()
+    assert first.warnings == ("the font MadeUpGothic is not in the file: its signs may look different or be missing",)
+    assert second.warnings == ()
+
+
+def test_a_font_inside_a_form_is_seen() -> None:
+    content, resources = font_page("/Subtype /TrueType /BaseFont /MadeUpGothic")
+    form = f"<< /Type /XObject /Subtype /Form /BBox [0 0 200 200] {resources} /Length {len(content)} >>"
+    data = pdf(
+        "/X Do", extra="/Resources << /XObject << /X 100 0 R >> >>", objects=[f"{form}\nstream\n{content}\nendstream"]
+    )
+    source = PdfSource(data, "x.pdf")
+    (sheet,) = source.sheets([1])
+    source.close()
+    assert len(sheet.warnings) == 1
+
+
+@pytest.mark.parametrize("base", ["Helvetica", "Arial-BoldMT", "TimesNewRomanPSMT", "CourierNew", "Symbol"])
+def test_fonts_that_every_reader_has_are_not_warned_of(base: str) -> None:
+    content, resources = font_page(f"/Subtype /TrueType /BaseFont /{base}")
+    source = PdfSource(pdf(content, extra=resources), "x.pdf")
+    (sheet,) = source.sheets([1])
+    source.close()
+    assert sheet.warnings == ()
