@@ -194,14 +194,24 @@ def bench(bundle: str | None, kinds: tuple[str, ...], **options: Any) -> int:
     show_default=True,
     help="int8 adds a decoder that keeps keys and values in a quarter of the memory.",
 )
-def export(checkpoint: str, bundle: str, precision: Kind, engine: Literal["onnx"], kv: KVKind) -> None:
+@click.option(
+    "--calibrate",
+    multiple=True,
+    metavar="FILE",
+    help="Pages, PDF or pictures: matrices that lose too much on them stay in more bits. May be given several times.",
+)
+def export(
+    checkpoint: str, bundle: str, precision: Kind, engine: Literal["onnx"], kv: KVKind, calibrate: tuple[str, ...]
+) -> None:
     """Turn CHECKPOINT, a Hugging Face directory, into BUNDLE, a directory that runs without torch.
 
+    With --calibrate it is compared with the checkpoint as `verify` does, and the matrices that lose most are promoted
+    until the thresholds hold: a few pages of the kind to be read are enough. Exit code 7 when they cannot be held.
     Needs the build machine's packages: pip install 'mineru-edge[export]'.
     """
     from .cli_build import export_bundle
 
-    export_bundle(checkpoint, bundle, precision=precision, engine=engine, kv=kv)
+    export_bundle(checkpoint, bundle, precision=precision, engine=engine, kv=kv, calibrate=calibrate)
 
 
 @cli.command(short_help="Compare a bundle with its checkpoint (build machine).")
@@ -209,7 +219,7 @@ def export(checkpoint: str, bundle: str, precision: Kind, engine: Literal["onnx"
 @click.argument("bundle")
 @click.argument("pages", nargs=-1, metavar="[PAGE]...")
 def verify(checkpoint: str, bundle: str, pages: tuple[str, ...]) -> None:
-    """Compare BUNDLE with CHECKPOINT run by transformers, on page pictures of yours or on built-in ones.
+    """Compare BUNDLE with CHECKPOINT run by transformers, on pages of yours (PDF or pictures) or on built-in ones.
 
     Writes parity.json into the bundle. Exit code 7 when a threshold is missed.
     """

@@ -8,20 +8,34 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import click
+from PIL import Image
 
 from mineru_edge.models.bundle import Kind, KVKind
-from mineru_edge.models.errors import EngineError
+from mineru_edge.models.errors import EngineError, InputError
+from mineru_edge.models.sensitivity import read_sensitivity
+
+from .cli_info import print_rows, sensitivity_rows
+from .intake import open_source, printable
 
 INSTALL = "pip install 'mineru-edge[export]'"
 
 
-def export_bundle(checkpoint: str, bundle: str, *, precision: Kind, engine: Literal["onnx"], kv: KVKind) -> None:
-    """Write `bundle`, with a progress bar on a terminal."""
+def export_bundle(
+    checkpoint: str, bundle: str, *, precision: Kind, engine: Literal["onnx"], kv: KVKind, calibrate: Sequence[str]
+) -> None:
+    """Write `bundle`, with a progress bar on a terminal; `calibrate` names files, and the ranking goes to stdout."""
+    if calibrate and precision == "fp32":
+        raise click.UsageError("--calibrate chooses which matrices stay fp32: leave --precision fp32 out")
+    pages = _pictures(calibrate)
     with _extra():
         from mineru_edge.export.exporter import export
 
         with ProgressBar() as bar:
-            export(checkpoint, bundle, precision=precision, format=engine, kv=kv, progress=bar.update)
+            written = export(
+                checkpoint, bundle, precision=precision, format=engine, kv=kv, calibrate=pages, progress=bar.update
+            )
+    if (found := read_sensitivity(written)) is not None:
+        print_rows(sensitivity_rows(found))
     click.echo(f"{bundle} is written; `mineru-edge verify {checkpoint} {bundle}` compares it with its source", err=True)
 
 
@@ -31,13 +45,26 @@ def verify_bundle(checkpoint: str, bundle: str, pages: Sequence[str]) -> None:
         from mineru_edge.export.verify import verify
 
         with ProgressBar() as bar:
-            parity = verify(checkpoint, bundle, pages=list(pages) or None, progress=bar.update)
+            parity = verify(checkpoint, bundle, pages=_pictures(pages), progress=bar.update)
     click.echo(parity.table())
     parity.check()
 
 
+def _pictures(files: Sequence[str]) -> list[Image.Image] | None:
+    """Every page of these files, as `parse` sees them; None when there are no files. InputError names the first that
+    cannot be read: a comparison without it would be another one."""
+    pictures: list[Image.Image] = []
+    for file in files:
+        with contextlib.closing(open_source(file)) as source:
+            for sheet in source.sheets(range(1, source.page_count + 1)):
+                if sheet.image is None:
+                    raise InputError(f"page {sheet.number} of {printable(file)} {sheet.error}", hint="leave it out")
+                pictures.append(sheet.image)
+    return pictures if files else None
+
+
 class ProgressBar:
-    """So much done of so much to do, on stderr, drawn only on a terminal."""
+    """So much done of so much to do, on stderr, drawn only on a terminal. A new total begins a new bar."""
 
     def __init__(self) -> None:
         self._bar: Any = None
@@ -53,7 +80,8 @@ class ProgressBar:
         """`name` is what is being worked on."""
         if not sys.stderr.isatty():
             return
-        if self._bar is None:
+        if self._bar is None or self._bar.length != total:
+            self.__exit__()
             self._bar = click.progressbar(length=total, file=sys.stderr, item_show_func=lambda item: item or "")
             self._bar.__enter__()
         self._bar.update(max(0, done - self._bar.pos), name)

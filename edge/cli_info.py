@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from mineru_edge.models.bundle import Bundle, KVKind, embedded
 from mineru_edge.models.errors import megabytes
+from mineru_edge.models.sensitivity import MatrixLoss, Sensitivity, read_sensitivity
+
+SHOWN = 3  # matrices of a ranking, beside those that were promoted
 
 
 def open_bundle(path: str | None) -> Bundle:
@@ -43,6 +47,26 @@ def show(path: str | None, *, as_json: bool, check: bool) -> None:
     ]
     if check:
         rows.append(("sha256", "all files as listed"))
+    if (found := read_sensitivity(bundle)) is not None:
+        rows += sensitivity_rows(found)
+    print_rows(rows)
+
+
+def sensitivity_rows(found: Sensitivity) -> list[tuple[str, str]]:
+    """What calibration found, in short: the promoted matrices and the head of the ranking."""
+    what = f"{found.requests} requests of {found.pages} {'page' if found.pages == 1 else 'pages'}"
+    promoted = f"{len(found.promoted)} of {len(found.matrices)} matrices promoted"
+    listed = [matrix for rank, matrix in enumerate(found.matrices) if rank < SHOWN or matrix.scheme != matrix.first]
+    return [("calibrated", f"{what}, {promoted}"), *(("", _matrix_words(matrix)) for matrix in listed)]
+
+
+def _matrix_words(matrix: MatrixLoss) -> str:
+    kept = "" if matrix.scheme == matrix.first else f", kept as {matrix.scheme}"
+    return f"{matrix.name}: {matrix.first_error:.2%} off as {matrix.first}{kept}"
+
+
+def print_rows(rows: Sequence[tuple[str, str]]) -> None:
+    """Two columns on stdout."""
     for name, value in rows:
         click.echo(f"{name:<20}{value}")
 
@@ -59,6 +83,8 @@ def prepare_here(path: str | None, kv: KVKind) -> None:
 
 
 def facts(bundle: Bundle) -> dict[str, Any]:
-    """The bundle as JSON values."""
+    """The bundle as JSON values; `sensitivity` is None when it was exported without calibration."""
     values = dataclasses.asdict(bundle)
-    return {**values, "path": str(bundle.path), "total_bytes": bundle.total_bytes}
+    found = read_sensitivity(bundle)
+    sensitivity = found.to_json() if found is not None else None
+    return {**values, "path": str(bundle.path), "total_bytes": bundle.total_bytes, "sensitivity": sensitivity}

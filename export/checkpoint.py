@@ -109,10 +109,11 @@ def _find_tensors(path: Path) -> dict[str, StoredTensor]:
         found.update(read_header(path / file))
     if listed is not None and (missing := sorted(listed.keys() - found.keys())):
         raise CheckpointError(f"{path / listed[missing[0]]} does not hold {missing[0]}", hint="fetch that file again")
-    return {_published(name): tensor for name, tensor in found.items() if not name.endswith(_COMPUTED)}
+    return {published_name(name): tensor for name, tensor in found.items() if not name.endswith(_COMPUTED)}
 
 
-def _published(name: str) -> str:
+def published_name(name: str) -> str:
+    """A name that newer transformers give, as the model's authors published it."""
     for newer, published in _NEWER:
         if name.startswith(newer):
             return published + name.removeprefix(newer)

@@ -13,10 +13,10 @@ import math
 import os
 import platform
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from mineru_edge.models import bundle as layout
 from mineru_edge.models.bundle import Bundle, KVKind
@@ -27,8 +27,16 @@ from .facts import Facts, read_facts, tensor_shapes
 from .parts import PARTS, Part, part_of, precision_of, write_part
 from .schemes import EMBEDDING, Precision, Scheme, choose
 
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from .cases import Page
+
 Progress = Callable[[int, int, str], None]
-"""Called after each tensor with (bytes done, bytes in all, name of the tensor); bytes are those of the checkpoint."""
+"""Called after each tensor with (bytes done, bytes in all, name of the tensor); bytes are those of the checkpoint.
+
+What comes after the tensors is counted by its own measure.
+"""
 
 Format = Literal["onnx"]
 
@@ -41,16 +49,21 @@ def export(
     format: Format = "onnx",
     kv: KVKind = "fp32",
     schemes: Mapping[str, Scheme] | None = None,
+    calibrate: Sequence[Page | Image.Image | str | os.PathLike[str]] | None = None,
     progress: Progress | None = None,
 ) -> Bundle:
     """Write the bundle of a checkpoint directory; returns it loaded.
 
-    `schemes` overrides how single matrices are stored (see `schemes.py`). With `kv` int8, generated pages are run
-    through the bundle, and it gets a second decoder whose key-value store is int8. Needs memory for about three times
-    the largest tensor in f32. CheckpointError when the checkpoint cannot be used, SpaceError when the bundle cannot be
-    written; neither leaves anything behind.
+    `schemes` overrides how single matrices are stored (see `schemes.py`). `calibrate` gives pages on which the torch
+    reference says what each matrix loses, and the worst are kept better until the bundle agrees with it (see
+    `promote.py`). With `kv` int8, generated pages are run through the bundle, and it gets a second decoder whose
+    key-value store is int8. Needs memory for about three times the largest tensor in f32, to calibrate that of the
+    reference. CheckpointError when the checkpoint cannot be used, InputError when a page cannot be read, ParityError
+    when calibration does not help, SpaceError when the bundle cannot be written; none leaves anything behind.
     """
     assert format == "onnx", format
+    assert calibrate is None or precision == "int8", "there is nothing to promote"
+    pages = None if calibrate is None else _open_pages(calibrate)
     target = Path(os.path.abspath(bundle))
     if target.exists():
         raise SpaceError(f"{target} exists", hint="remove it, or give another name")
@@ -66,13 +79,38 @@ def export(
             write_part(draft, part, opened, facts, chosen)
         shutil.copyfile(opened.path / layout.TOKENIZER_FILE, draft / layout.TOKENIZER_FILE)
         _describe(draft, opened, facts, chosen).save()
+        opened.on_read = None
+        if pages is not None:
+            _promote(Bundle.load(draft), opened, facts, chosen, pages, progress)
         if kv == "int8":
             _add_kv8(Bundle.load(draft), progress)
     return Bundle.load(target)
 
 
+# What these three import runs the engine or the reference, which a plain export does not.
+
+
+def _open_pages(pages: Sequence[Page | Image.Image | str | os.PathLike[str]]) -> list[Page]:
+    from .cases import open_page
+
+    return [open_page(page) for page in pages]
+
+
+def _promote(
+    bundle: Bundle,
+    checkpoint: Checkpoint,
+    facts: Facts,
+    schemes: Mapping[str, Scheme],
+    pages: Sequence[Page],
+    progress: Progress | None,
+) -> None:
+    from .promote import promote
+
+    promote(bundle, checkpoint, facts, schemes, pages, progress=progress)
+
+
 def _add_kv8(bundle: Bundle, progress: Progress | None) -> None:
-    from .calibrate import kv_peaks  # these two run the engine, which a plain export does not
+    from .calibrate import kv_peaks
     from .kv8 import write_kv8
 
     write_kv8(bundle, kv_peaks(bundle, progress=progress))

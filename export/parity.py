@@ -142,13 +142,17 @@ class Parity:
             "boxes_share": sum(b[0] for b in boxes) / sum(b[1] for b in boxes) if any(b[1] for b in boxes) else 1.0,
         }
 
+    def missed_thresholds(self) -> list[str]:
+        """Names of the thresholds that were missed."""
+        found, limits = self.measured(), asdict(self.thresholds)
+        return [n for n, limit in limits.items() if (found[n] < limit if n.endswith("share") else found[n] > limit)]
+
     def missed(self) -> list[str]:
         """One sentence for each threshold that was missed; empty when all is well."""
         found, limits = self.measured(), asdict(self.thresholds)
         lines = [
-            f"{name} is {found[name]:.3g}, {'at least' if name.endswith('share') else 'at most'} {limit:g} is allowed"
-            for name, limit in limits.items()
-            if (found[name] < limit if name.endswith("share") else found[name] > limit)
+            f"{n} is {found[n]:.3g}, {'at least' if n.endswith('share') else 'at most'} {limits[n]:g} is allowed"
+            for n in self.missed_thresholds()
         ]
         if moved := sum(not r.positions_equal for r in self.requests):
             lines.append(f"{moved} requests have other positions")

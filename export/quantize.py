@@ -22,7 +22,7 @@ def rows(matrix: Floats) -> tuple[NDArray[np.int8], Floats]:
     """One scale per row: codes int8 [rows, columns] and scales f32 [rows], value = code * scale."""
     codes = np.empty(matrix.shape, np.int8)
     scales = np.empty(len(matrix), np.float32)
-    for part in _slabs(matrix):
+    for part in slabs(matrix):
         scale = np.maximum(np.abs(matrix[part]).max(axis=-1) / np.float32(_LIMIT), _TINY)
         codes[part] = np.rint(matrix[part] / scale[:, None])
         scales[part] = scale
@@ -45,7 +45,7 @@ def blocks(matrix: Floats, block: int) -> tuple[NDArray[np.uint8], Floats]:
     count = -(-inputs // block)
     codes = np.empty((outputs, count, block), np.uint8)
     scales = np.empty((outputs, count), np.float32)
-    for part in _slabs(matrix):
+    for part in slabs(matrix):
         slab = np.zeros((len(matrix[part]), count * block), np.float32)
         slab[:, :inputs] = matrix[part]
         slab = slab.reshape(-1, count, block)
@@ -55,7 +55,8 @@ def blocks(matrix: Floats, block: int) -> tuple[NDArray[np.uint8], Floats]:
     return codes, scales
 
 
-def _slabs(matrix: Floats) -> Iterator[slice]:
+def slabs(matrix: Floats) -> Iterator[slice]:
+    """Slices of whole rows that are worked on at once."""
     step = max(1, _SLAB_VALUES // matrix.shape[1])
     for start in range(0, len(matrix), step):
         yield slice(start, start + step)

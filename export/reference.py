@@ -6,9 +6,10 @@ for its videos; so the image processor class is used directly, and the ids come 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from mineru_edge.models import prompts
 from mineru_edge.models.bundle import TOKENIZER_FILE
 
 from .chat import chat_template
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, published_name
 from .facts import Facts, read_facts
+from .schemes import EMBEDDING, packed_parts
 
 Floats = NDArray[np.float32]
 
@@ -129,6 +131,35 @@ class Reference:
         ids = output[0, len(prompt_ids) :].tolist()
         stopped = bool(ids) and ids[-1] in eos
         return asked, Answer(tuple(ids[:-1] if stopped else ids), tuple(margins), tuple(seconds), stopped)
+
+    @contextmanager
+    def heard(self, matrices: Collection[str], hear: Callable[[str, Floats], None]) -> Iterator[None]:
+        """While open, `hear(matrix, rows)` is called with f32 [rows, inputs] of every product with one of `matrices`.
+
+        Of the embedding table it hears the rows that are looked up for text. Of the last layer's products after
+        attention it hears the last position alone, as the decoder graph goes on with no other.
+        """
+        modules = {published_name(name): module for name, module in self._model.named_modules()}
+        last = f"model.layers.{self.facts.text.layers - 1}."
+        hooks = [
+            modules[packed_parts(name)[0]].register_forward_hook(
+                partial(self._tell, hear, name, name.startswith(last) and not name.endswith("qkv_proj"))
+            )
+            for name in matrices
+        ]
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _tell(
+        self, hear: Callable[[str, Floats], None], name: str, last_only: bool, _: Any, given: Any, output: Any
+    ) -> None:
+        """What torch calls after the product; `given` are the module's arguments."""
+        x = output[given[0] != self.facts.special.image_pad] if name == EMBEDDING else given[0]
+        x = x[:, -1] if last_only else x
+        hear(name, x.reshape(-1, x.shape[-1]).numpy())
 
     def text(self, ids: tuple[int, ...]) -> str:
         """Tokens as text, special ones kept: all of the protocol's are."""

@@ -29,6 +29,8 @@ Precision = Literal["int8", "fp32"]
 EMBEDDING = "model.embed_tokens"
 HEAD = "lm_head"
 
+_PACKED = {"qkv_proj": ("q_proj", "k_proj", "v_proj"), "gate_up_proj": ("gate_proj", "up_proj")}
+
 # What can serve where, from the cheapest to the exact one.
 _VISION: tuple[Scheme, ...] = ("w8a8_token", "fp32")  # its session runs without pre-packing, which ruins MatMulNBits
 _DECODER: tuple[Scheme, ...] = ("w8a8_token", "nbits8_block128", "nbits8_block32", "fp32")
@@ -46,6 +48,12 @@ def decoder_matrices(shape: TextShape) -> list[str]:
     """Names of the decoder graph's matrices, in graph order; the head is the last."""
     layer = ("self_attn.qkv_proj", "self_attn.o_proj", "mlp.gate_up_proj", "mlp.down_proj")
     return [*(f"model.layers.{i}.{name}" for i in range(shape.layers) for name in layer), HEAD]
+
+
+def packed_parts(matrix: str) -> list[str]:
+    """The matrices of the checkpoint that are stacked in the one of that name: itself alone, unless it is packed."""
+    folder, _, name = matrix.rpartition(".")
+    return [f"{folder}.{part}" for part in _PACKED[name]] if name in _PACKED else [matrix]
 
 
 def allowed(matrix: str) -> tuple[Scheme, ...]:

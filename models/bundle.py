@@ -27,6 +27,7 @@ VISION_FILE, VISION_DATA_FILE = "onnx/vision.onnx", "onnx/vision.data"
 DECODER_FILE, DECODER_DATA_FILE = "onnx/decoder.onnx", "onnx/decoder.data"
 DECODER_KV8_FILE = "onnx/decoder_kv8.onnx"  # optional; its weights are in DECODER_DATA_FILE
 PARITY_FILE = "parity.json"
+SENSITIVITY_FILE = "sensitivity.json"
 
 COPY_AGAIN = "copy the whole bundle directory again, or export it again"
 

@@ -8,15 +8,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
+from product_graph import ProductGraph
 from tiny_checkpoint import TinyShape, write_checkpoint
 
 from mineru_edge.export.exporter import export
-from mineru_edge.export.onnx_nodes import Matrices
-from mineru_edge.export.onnx_writer import ALIGN_BYTES, INLINE_BYTES, GraphWriter
+from mineru_edge.export.onnx_writer import ALIGN_BYTES, INLINE_BYTES
 from mineru_edge.export.schemes import Scheme, decoder_matrices
 from mineru_edge.models import tensors
 from mineru_edge.models.bundle import DECODER_FILE, VISION_FILE, Bundle
@@ -234,21 +233,17 @@ def test_rows_of_different_length_share_a_batch(bundle: Bundle, kind: str) -> No
 @pytest.mark.parametrize(("inputs", "outputs"), [(160, 480), (192, 40), (128, 64), (588, 33)])
 def test_products(tmp_path: Path, scheme: Scheme, inputs: int, outputs: int) -> None:
     matrix, bias = RANDOM.standard_normal((outputs, inputs), np.float32), RANDOM.standard_normal(outputs, np.float32)
-    with GraphWriter(tmp_path / "product.onnx") as graph:
-        Matrices(graph, {"m": scheme}).product("m", "x", matrix, bias, output="y")
-        graph.save((TensorSpec("x", ("rows", inputs), "float32"),), (TensorSpec("y", ("rows", outputs), "float32"),))
-    session = onnxruntime.InferenceSession(tmp_path / "product.onnx", providers=["CPUExecutionProvider"])
+    product = ProductGraph(tmp_path, scheme, matrix, bias)
     x = RANDOM.standard_normal((6, inputs), np.float32)
     x[1] = 0
     x[2, 3] = 1000  # an outlier
-    (y,) = session.run(None, {"x": x})
+    y = product(x)
     expected = x @ matrix.T + bias
     np.testing.assert_allclose(y[1], bias, atol=1e-6)
     for row, bound in ((0, 0.02), (2, 0.06), (3, 0.02)):  # the outlier harms its own row alone
         assert relative(y[row] - bias, expected[row] - bias) < (1e-6 if scheme == "fp32" else bound)
     for row in range(6):
-        (alone,) = session.run(None, {"x": x[row : row + 1]})
-        np.testing.assert_allclose(alone[0], y[row], rtol=1e-5, atol=1e-5 * np.abs(y[row]).max())
+        np.testing.assert_allclose(product(x[row : row + 1])[0], y[row], rtol=1e-5, atol=1e-5 * np.abs(y[row]).max())
 
 
 def test_the_head_is_the_embedding_only_when_tied(tmp_path: Path) -> None:
