@@ -124,8 +124,9 @@ class Job:
         wanted: str | Sequence[int] | None = self._pages
         if journal.page_count is not None:
             numbers = select_pages(self._pages, journal.page_count)
-            kept = [number for number in numbers if number in journal.whole]
-            wanted = [number for number in numbers if number not in journal.whole]
+            whole = journal.whole
+            kept = [number for number in numbers if number in whole]
+            wanted = [number for number in numbers if number not in whole]
 
         def take(page: Page) -> None:
             if folder is not None:

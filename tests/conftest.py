@@ -8,6 +8,12 @@ import pytest
 
 from mineru_edge.models import bundle as bundles
 
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=3, help="moments at which a job is killed")
+    parser.addoption("--long-pages", type=int, help="pages of a long document")
+
+
 ROOT = Path(__file__).resolve().parent.parent
 
 

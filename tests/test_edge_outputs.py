@@ -154,3 +154,33 @@ def test_output_folders_write_whole_files_only(tmp_path: Path, monkeypatch: pyte
         folder.write_file("a.txt", b"new")
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
     assert (tmp_path / "a.txt").read_bytes() == b"old"
+
+
+@pytest.mark.parametrize("name", ["content_list", "result"])
+def test_json_formats_on_stdout_are_a_line_a_document(
+    run: Run, scan: Path, capfd: pytest.CaptureFixture[str], name: str
+) -> None:
+    assert run(engine(2), scan, scan, "--format", name) == 0
+    first, second = (json.loads(line) for line in capfd.readouterr().out.splitlines())
+    if name == "result":
+        first, second = first["pages"][0]["blocks"], second["pages"][0]["blocks"]
+    assert first == second
+    assert first[0]["type"] == "text"
+
+
+def test_text_and_html_on_stdout(run: Run, scan: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run(engine(1, "a < b"), scan, "--format", "text") == 0
+    assert capfd.readouterr().out == "a < b\n"
+    assert run(engine(1, "a < b"), scan, "--format", "html") == 0
+    out = capfd.readouterr().out
+    assert "<title>scan</title>" in out
+    assert "<p>a &lt; b</p>" in out
+
+
+def test_json_on_stdout_says_what_the_files_say(run: Run, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "two.pdf"
+    path.write_bytes(pdf(LINE, LINE))
+    assert run(engine(2), path, "--json", "-o", tmp_path / "out") == 0
+    shown = json.loads(capfd.readouterr().out)
+    assert shown["markdown"] == (tmp_path / "out" / "two.md").read_text()
+    assert shown["pages"] == json.loads((tmp_path / "out" / "two_result.json").read_text())["pages"]
