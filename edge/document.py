@@ -125,11 +125,6 @@ class Page:
         )
 
     @property
-    def in_doubt(self) -> tuple[str, ...]:
-        """Its warnings, in words."""
-        return tuple(f"page {self.number}: {warning}" for warning in self.warnings)
-
-    @property
     def cut_short(self) -> tuple[str, ...]:
         """What ended before the model had said all, in words; it may lack its end."""
         answers = [("its list of blocks", self.layout)]

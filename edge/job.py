@@ -161,6 +161,7 @@ class Job:
     ) -> None:
         """Ask for the pages, and deal with each by `take` before the next; then count and show it."""
         pages = self._reader.pages(source, pages=wanted, pictures=self._outlet.folder is not None)
+        told: set[str] = set()  # a font that is missing is so on many pages
         with contextlib.closing(pages):
             for done, page in enumerate(pages, kept + 1):
                 with self._interrupts.held():
@@ -168,7 +169,9 @@ class Job:
                     self.tally.add(page)
                     total = len(select_pages(self._pages, page.page_count))
                     self._progress.page(printable(work.path), page, done=done, wanted=total)
-                    for trouble in (*page.failures, *page.in_doubt, *page.cut_short):
+                    doubts = [f"page {page.number}: {words}" for words in page.warnings if words not in told]
+                    told.update(page.warnings)
+                    for trouble in (*page.failures, *doubts, *page.cut_short):
                         click.echo(f"warning: {printable(work.path)}: {trouble}", err=True)
 
     def _write(self, work: Work, facts: Document, pages: Callable[[], Iterator[Page]]) -> None:

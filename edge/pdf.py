@@ -51,7 +51,6 @@ class PdfSource:
         self._name = name
         self._dpi = dpi
         self._text = text
-        self._absent_fonts: set[str] = set()
         with _LOCK:
             self._pdf = _open(data, name, password)
             with contextlib.suppress(pdfium.PdfiumError):  # a broken form must not cost the page beneath it
@@ -105,13 +104,12 @@ class PdfSource:
         return image
 
     def _font_warnings(self, index: int) -> tuple[str, ...]:
-        """Of each font once in a document."""
+        """Of each font on the page."""
         page = self._pdf.get_page(index)
         try:
-            names = [name for name in absent_fonts(page) if name not in self._absent_fonts]
+            names = absent_fonts(page)
         finally:
             page.close()
-        self._absent_fonts.update(names)
         return tuple(
             f"the font {name} is not in the file: its signs may look different or be missing" for name in names
         )

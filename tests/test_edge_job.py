@@ -79,17 +79,16 @@ def test_another_file_or_option_is_read_anew(
     assert pages_read(longer) == 5
 
 
-def test_a_journal_cut_anywhere_gives_the_same(bench: Bench, book: Path, tmp_path: Path) -> None:
+def test_a_journal_cut_within_a_line_gives_the_same(bench: Bench, book: Path, tmp_path: Path) -> None:
     out, journal = tmp_path / "out", tmp_path / "out" / ".mineru-edge" / "book.jsonl"
     assert bench.parse(engine(), book, "-o", out) == 0
     whole, data = results(out), journal.read_bytes()
-    lines = [0, *(at + 1 for at, byte in enumerate(data) if byte == 10)]
-    assert len(lines) == 6  # a head and four pages
-    for size in sorted({*range(0, len(data), 97), *lines, *(end - 1 for end in lines[1:])}):
+    ends = [at + 1 for at, byte in enumerate(data) if byte == 10]
+    assert len(ends) == 5  # a head and four pages
+    for size, left in ((0, 4), (ends[0] - 1, 4), (ends[2] + 40, 2), (ends[4] - 1, 1)):
         journal.write_bytes(data[:size])
-        left = 4 - max(0, sum(end <= size for end in lines[1:]) - 1)
         again = engine(left)
-        assert bench.parse(again, book, "-o", out, "--resume") == 0, size
+        assert bench.parse(again, book, "-o", out, "--resume") == 0
         assert pages_read(again) == left
         assert results(out) == whole
 
@@ -228,6 +227,19 @@ def test_overlays_of_pages_kept_are_drawn_when_they_are_not_there(bench: Bench, 
     assert bench.parse(engine(), book, "-o", out) == 0
     assert bench.parse(engine(0), book, "-o", out, "--resume", "--overlay", shown) == 0
     assert sorted(path.name for path in shown.iterdir()) == [f"book_page_{number}.png" for number in (1, 2, 3, 4)]
+
+
+def test_what_pages_share_is_warned_of_once_and_resumed_alike(
+    bench: Bench, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path, out = tmp_path / "font.pdf", tmp_path / "out"
+    font = "/Resources << /Font << /F1 << /Type /Font /Subtype /TrueType /BaseFont /MadeUpGothic >> >> >>"
+    path.write_bytes(pdf(LINE, LINE, extra=font))
+    assert bench.parse(engine(2), path, "-o", tmp_path / "whole") == 0
+    assert capfd.readouterr().err.count("MadeUpGothic") == 1
+    assert bench.parse(engine(1), path, "-o", out, "--pages", "1") == 0
+    assert bench.parse(engine(1), path, "-o", out, "--resume") == 0
+    assert results(out) == results(tmp_path / "whole")
 
 
 def test_folders_keep_their_shape(bench: Bench, book: Path, tmp_path: Path) -> None:
