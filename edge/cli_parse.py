@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import time
@@ -63,7 +64,9 @@ def parse_files(
     _check(outlet, formats=formats, resume=resume)
     started = time.monotonic()
     codes: list[int] = []
-    with Interrupts() as interrupts, Reader(bundle, **reading) as reader:
+    with Interrupts() as interrupts, contextlib.ExitStack() as stack:
+        with interrupts.held():  # engines that are cut off while they are imported look as if they were missing
+            reader = stack.enter_context(Reader(bundle, **reading))
         if verbose and reading["text"] != LAYER:
             _show_plan(reader)
         job = Job(

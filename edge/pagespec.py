@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 from mineru_edge.models.errors import InputError
 
+from .units import many
+
 _PART = re.compile(r"\s*(\d+)\s*(?:(-)\s*(\d*)\s*)?")
 HINT = "write pages as 1-3,7 (counted from 1, both ends included; 5- runs to the last page)"
 
@@ -28,7 +30,7 @@ def select_pages(pages: str | Sequence[int] | None, page_count: int) -> tuple[in
         highest = max(first, last or 0)
         if min(first, highest) < 1 or highest > page_count:
             wrong = first if first < 1 else highest
-            raise InputError(f"page {wrong} does not exist: the document has {_count(page_count)}", hint=HINT)
+            raise InputError(f"page {wrong} does not exist: the document has {many(page_count, 'page')}", hint=HINT)
         chosen.update(range(first, (page_count if last is None else last) + 1))
     return tuple(sorted(chosen))
 
@@ -44,7 +46,3 @@ def _part(part: str) -> tuple[int, int | None]:
     if last is not None and last < first:
         raise InputError(f"the range {first}-{last} runs backwards", hint=HINT)
     return first, last
-
-
-def _count(pages: int) -> str:
-    return "1 page" if pages == 1 else f"{pages} pages"

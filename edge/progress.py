@@ -10,6 +10,7 @@ from collections.abc import Callable
 import click
 
 from .document import Page
+from .units import many
 
 _RECENT_PAGES = 20
 
@@ -42,7 +43,7 @@ class Progress:
             self._pages_seen += wanted
         self._pages_left = wanted - done
         if self._shown:
-            what = "failed" if page.error else f"{len(page.blocks)} blocks"
+            what = "failed" if page.error else many(len(page.blocks), "block")
             click.echo(
                 f"{path}: page {page.number}/{page.page_count}: {what}, {page.seconds:.1f} s,"
                 f" {now - self._started:.1f} s in all{self._left()}",

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from mineru_edge.models.errors import megabytes
 
 from .document import Memory, Page
+from .units import many
 
 _WHERE = re.compile(r"page \d+(?:, block \d+)?(?: \([a-z_]+\))?: ")
 _MOST_REASONS = 10
@@ -37,15 +38,15 @@ class Tally:
 
     def lines(self, *, seconds: float, memory: Memory) -> Iterator[str]:
         """The summary: files, pages, blocks by finish reason or by who read them instead, failures by reason."""
-        files = f"{_many(self.files, 'file')}{f' ({self.failed_files} not read)' if self.failed_files else ''}"
+        files = f"{many(self.files, 'file')}{f' ({self.failed_files} not read)' if self.failed_files else ''}"
         kept = f" ({self.kept_pages} from before)" if self.kept_pages else ""
-        yield f"{files}, {_many(self.pages, 'page')}{kept}, {seconds:,.1f} s{_peak(memory)}"
+        yield f"{files}, {many(self.pages, 'page')}{kept}, {seconds:,.1f} s{_peak(memory)}"
         if self._blocks:
             yield f"blocks: {', '.join(f'{count:,} {reason}' for reason, count in self._blocks.most_common())}"
         if self.failed_pages:
-            yield f"failed in whole or in part: {_many(self.failed_pages, 'page')}"
+            yield f"failed in whole or in part: {many(self.failed_pages, 'page')}"
         for reason, count in self._reasons.most_common(_MOST_REASONS):
-            yield f"  {_many(count, 'page')}: {reason[:_LONGEST_REASON]}"
+            yield f"  {many(count, 'page')}: {reason[:_LONGEST_REASON]}"
         if len(self._reasons) > _MOST_REASONS:
             yield f"  and {len(self._reasons) - _MOST_REASONS} other reasons"
 
@@ -54,7 +55,3 @@ def _peak(memory: Memory) -> str:
     if memory.peak_private_bytes is None or memory.peak_rss_bytes is None:
         return ""
     return f", peak memory {megabytes(memory.peak_private_bytes)} ({megabytes(memory.peak_rss_bytes)} resident)"
-
-
-def _many(count: int, word: str) -> str:
-    return f"{count:,} {word}{'' if count == 1 else 's'}"

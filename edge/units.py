@@ -1,4 +1,4 @@
-"""Byte counts as people write them."""
+"""Byte counts and other amounts as people write them."""
 
 from __future__ import annotations
 
@@ -22,3 +22,8 @@ def parse_bytes(text: str | int) -> int:
     if count <= 0:
         raise MineruEdgeError("an amount of memory must be above 0", hint="write it as 2G, 1500M or 2Gi")
     return count
+
+
+def many(count: int, word: str) -> str:
+    """ "1 page", "1,000 pages"."""
+    return f"{count:,} {word}{'' if count == 1 else 's'}"

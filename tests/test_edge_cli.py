@@ -118,7 +118,7 @@ def test_progress_is_for_terminals(
     assert run(engine(), scan) == 0
     out, err = capsys.readouterr()
     assert out == "words\n"
-    assert re.search(r"page 1/1: 1 blocks, \d+\.\d s, \d+\.\d s in all\n", err)
+    assert re.search(r"page 1/1: 1 block, \d+\.\d s, \d+\.\d s in all\n", err)
 
 
 @pytest.mark.parametrize(

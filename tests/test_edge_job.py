@@ -14,6 +14,7 @@ from fake_engine import Bench, FakeEngine, layout, result
 from job_results import results
 from small_pdf import LINE, pdf
 
+from mineru_edge import reader as reader_module
 from mineru_edge.cli import main
 from mineru_edge.runtime.request import FinishReason, Request
 
@@ -208,6 +209,21 @@ def test_an_interrupt_within_a_write_waits_for_its_end(
     assert [page["number"] for page in json.loads((out / "book_result.json").read_text())["pages"]] == [1, 2]
     assert len(list((out / "images").iterdir())) == 2
     assert not list(out.rglob("*.part"))
+
+
+def test_an_interrupt_while_the_model_is_opened_waits_and_closes_it(
+    bench: Bench, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = engine()
+
+    def opening(*_: object, **options: object) -> FakeEngine:
+        os.kill(os.getpid(), signal.SIGINT)
+        return opened
+
+    monkeypatch.setattr(reader_module, "_open_engine", opening)
+    assert main(["parse", "--bundle", str(bench.bundle), str(book), "-o", str(tmp_path / "out")]) == 130
+    assert opened.closed == 1
+    assert not (tmp_path / "out").exists()
 
 
 def test_every_page_is_on_disk_before_the_next_is_asked_for(bench: Bench, book: Path, tmp_path: Path) -> None:
