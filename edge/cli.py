@@ -9,14 +9,14 @@ import io
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from mineru_edge.models.errors import INTERRUPT, OK, InputError, MineruEdgeError
 
 if TYPE_CHECKING:
-    from mineru_edge.models.bundle import Kind, KVKind
+    from mineru_edge.models.bundle import KVKind
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -185,6 +185,13 @@ def bench(bundle: str | None, kinds: tuple[str, ...], **options: Any) -> int:
     help="How weights are stored; fp32 is for comparisons.",
 )
 @click.option(
+    "--decoder",
+    type=click.Choice(["int8", "w8a8", "int4"]),
+    default="int8",
+    show_default=True,
+    help="How an int8 bundle stores its decoder: in blocks; with 8-bit activations too, faster; in 4 bits, smaller.",
+)
+@click.option(
     "--format", "engine", type=click.Choice(["onnx"]), default="onnx", show_default=True, help="Which engine runs it."
 )
 @click.option(
@@ -200,9 +207,7 @@ def bench(bundle: str | None, kinds: tuple[str, ...], **options: Any) -> int:
     metavar="FILE",
     help="Pages, PDF or pictures: matrices that lose too much on them stay in more bits. May be given several times.",
 )
-def export(
-    checkpoint: str, bundle: str, precision: Kind, engine: Literal["onnx"], kv: KVKind, calibrate: tuple[str, ...]
-) -> None:
+def export(checkpoint: str, bundle: str, **options: Any) -> None:
     """Turn CHECKPOINT, a Hugging Face directory, into BUNDLE, a directory that runs without torch.
 
     With --calibrate it is compared with the checkpoint as `verify` does, and the matrices that lose most are promoted
@@ -211,7 +216,7 @@ def export(
     """
     from .cli_build import export_bundle
 
-    export_bundle(checkpoint, bundle, precision=precision, engine=engine, kv=kv, calibrate=calibrate)
+    export_bundle(checkpoint, bundle, **options)
 
 
 @cli.command(short_help="Compare a bundle with its checkpoint (build machine).")

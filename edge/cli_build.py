@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 from PIL import Image
 
-from mineru_edge.models.bundle import Kind, KVKind
+from mineru_edge.models.bundle import KVKind
 from mineru_edge.models.errors import EngineError, InputError
 from mineru_edge.models.sensitivity import read_sensitivity
 
@@ -21,18 +21,34 @@ INSTALL = "pip install 'mineru-edge[export]'"
 
 
 def export_bundle(
-    checkpoint: str, bundle: str, *, precision: Kind, engine: Literal["onnx"], kv: KVKind, calibrate: Sequence[str]
+    checkpoint: str,
+    bundle: str,
+    *,
+    precision: Literal["int8", "fp32"],
+    decoder: Literal["int8", "w8a8", "int4"],
+    engine: Literal["onnx"],
+    kv: KVKind,
+    calibrate: Sequence[str],
 ) -> None:
     """Write `bundle`, with a progress bar on a terminal; `calibrate` names files, and the ranking goes to stdout."""
     if calibrate and precision == "fp32":
         raise click.UsageError("--calibrate chooses which matrices stay fp32: leave --precision fp32 out")
+    if precision == "fp32" and decoder != "int8":
+        raise click.UsageError(f"--decoder {decoder} is for --precision int8: leave one of the two out")
     pages = _pictures(calibrate)
     with _extra():
         from mineru_edge.export.exporter import export
 
         with ProgressBar() as bar:
             written = export(
-                checkpoint, bundle, precision=precision, format=engine, kv=kv, calibrate=pages, progress=bar.update
+                checkpoint,
+                bundle,
+                precision=precision,
+                decoder=decoder,
+                format=engine,
+                kv=kv,
+                calibrate=pages,
+                progress=bar.update,
             )
     if (found := read_sensitivity(written)) is not None:
         print_rows(sensitivity_rows(found))

@@ -25,7 +25,7 @@ from mineru_edge.models.errors import SpaceError, megabytes
 from .checkpoint import Checkpoint
 from .facts import Facts, read_facts, tensor_shapes
 from .parts import PARTS, Part, part_of, precision_of, write_part
-from .schemes import EMBEDDING, Precision, Scheme, choose
+from .schemes import EMBEDDING, Decoder, Precision, Scheme, choose
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -47,6 +47,7 @@ def export(
     *,
     precision: Precision = "int8",
     format: Format = "onnx",
+    decoder: Decoder = "int8",
     kv: KVKind = "fp32",
     schemes: Mapping[str, Scheme] | None = None,
     calibrate: Sequence[Page | Image.Image | str | os.PathLike[str]] | None = None,
@@ -54,7 +55,8 @@ def export(
 ) -> Bundle:
     """Write the bundle of a checkpoint directory; returns it loaded.
 
-    `schemes` overrides how single matrices are stored (see `schemes.py`). `calibrate` gives pages on which the torch
+    `decoder` is how the decoder of an int8 bundle is stored, `schemes` overrides how single matrices are (see
+    `schemes.py`). `calibrate` gives pages on which the torch
     reference says what each matrix loses, and the worst are kept better until the bundle agrees with it (see
     `promote.py`). With `kv` int8, generated pages are run through the bundle, and it gets a second decoder whose
     key-value store is int8. Needs memory for about three times the largest tensor in f32, to calibrate that of the
@@ -70,7 +72,7 @@ def export(
     opened = Checkpoint.open(Path(checkpoint))
     facts = read_facts(opened)
     opened.expect(tensor_shapes(facts, tied_head=opened.tied_head))
-    chosen = choose(facts.vision, facts.text, precision, schemes)
+    chosen = choose(facts.vision, facts.text, precision, schemes, decoder=decoder)
     with _draft(target) as draft:
         _check_space(draft, _weight_bytes(opened, chosen))
         if progress is not None:

@@ -11,11 +11,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from mineru_edge.models.architecture import TextShape
-from mineru_edge.models.tensors import decoder_inputs, decoder_outputs
+from mineru_edge.models.tensors import ROW_MULTIPLE, decoder_inputs, decoder_outputs
 
 from .onnx_nodes import Matrices, Weights
 from .onnx_writer import GraphWriter
-from .schemes import EMBEDDING, HEAD, Scheme
+from .schemes import EMBEDDING, HEAD, Scheme, decoder_matrices, row_multiple
 
 
 def write_decoder(
@@ -24,10 +24,11 @@ def write_decoder(
     """Add all nodes, and save. With `tied_head` the head is the embedding table."""
     matrices = Matrices(graph, schemes)
 
-    def stacked(name: str, parts: list[str], x: str, *, bias: bool) -> str:
-        matrix = np.concatenate([weights.read(f"{part}.weight") for part in parts])
-        shift = np.concatenate([weights.read(f"{part}.bias") for part in parts]) if bias else None
-        return matrices.product(name, x, matrix, shift)
+    def dense(name: str, parts: list[str], x: str, *, bias: bool = False) -> list[str]:
+        """The products of x with `parts`, which share the scheme of `name`."""
+        return matrices.products(
+            name, x, {p: (weights.read(f"{p}.weight"), weights.read(f"{p}.bias") if bias else None) for p in parts}
+        )
 
     def normed(name: str, x: str, skip: str | None) -> tuple[str, str]:
         """RMS norm of x + skip; also gives the sum, which is the residual stream."""
@@ -44,29 +45,26 @@ def write_decoder(
         layer = f"model.layers.{index}"
         attention = f"{layer}.self_attn"
         x, hidden = normed(f"{layer}.input_layernorm", hidden, skip)
-        qkv = stacked(f"{attention}.qkv_proj", [f"{attention}.{p}_proj" for p in "qkv"], x, bias=True)
-        x = _attention(graph, shape, attention, index, qkv)
+        q, k, v = dense(f"{attention}.qkv_proj", [f"{attention}.{p}_proj" for p in "qkv"], x, bias=True)
+        x = _attention(graph, shape, attention, index, q, k, v)
         if index == shape.layers - 1:  # of the other positions only keys and values are needed, and those are stored
             x, hidden = _last(graph, x, f"{attention}.last"), _last(graph, hidden, f"{attention}.last.skip")
-        skip = stacked(f"{attention}.o_proj", [f"{attention}.o_proj"], x, bias=False)
+        (skip,) = dense(f"{attention}.o_proj", [f"{attention}.o_proj"], x)
         x, hidden = normed(f"{layer}.post_attention_layernorm", hidden, skip)
-        x = stacked(f"{layer}.mlp.gate_up_proj", [f"{layer}.mlp.gate_proj", f"{layer}.mlp.up_proj"], x, bias=False)
-        sizes = graph.constant([shape.mlp_width] * 2, "int64")
-        gate, up = graph.nodes("Split", [x, sizes], [f"{layer}.mlp.gate", f"{layer}.mlp.up"], axis=-1)
+        gate, up = dense(f"{layer}.mlp.gate_up_proj", [f"{layer}.mlp.gate_proj", f"{layer}.mlp.up_proj"], x)
         gate = graph.node("QuickGelu", [gate], f"{layer}.mlp.act", contrib=True, alpha=1.0)  # with alpha 1: SiLU
         x = graph.node("Mul", [gate, up], f"{layer}.mlp.gated")
-        skip = stacked(f"{layer}.mlp.down_proj", [f"{layer}.mlp.down_proj"], x, bias=False)
+        (skip,) = dense(f"{layer}.mlp.down_proj", [f"{layer}.mlp.down_proj"], x)
 
     x, _ = normed("model.norm", hidden, skip)
     head = EMBEDDING if tied_head else HEAD
     matrices.product(HEAD, x, weights.read(f"{head}.weight"), output=decoder_outputs(shape)[0].name)
+    graph.facts[ROW_MULTIPLE] = str(row_multiple({name: schemes[name] for name in decoder_matrices(shape)}))
     graph.save(decoder_inputs(shape), decoder_outputs(shape))
 
 
-def _attention(graph: GraphWriter, shape: TextShape, name: str, index: int, qkv: str) -> str:
-    """qkv [B, S, (heads + 2 kv_heads) * head_dim] -> [B, S, heads * head_dim]; writes the new rows of the store."""
-    sizes = graph.constant([n * shape.head_dim for n in (shape.heads, shape.kv_heads, shape.kv_heads)], "int64")
-    q, k, v = graph.nodes("Split", [qkv, sizes], [f"{name}.q", f"{name}.k", f"{name}.v"], axis=-1)
+def _attention(graph: GraphWriter, shape: TextShape, name: str, index: int, q: str, k: str, v: str) -> str:
+    """q [B, S, heads * head_dim], k and v with kv_heads -> as q; writes the new rows of the store."""
     q = graph.node("RotaryEmbedding", [q, "cos", "sin"], f"{name}.q.rotated", num_heads=shape.heads)
     k = graph.node("RotaryEmbedding", [k, "cos", "sin"], f"{name}.k.rotated", num_heads=shape.kv_heads)
     store = [f"past_key_{index}", f"past_value_{index}"]

@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from . import quantize
 from .onnx_writer import GraphWriter
-from .schemes import BLOCKS, Scheme
+from .schemes import BITS, BLOCKS, Scheme
 
 Floats = NDArray[np.float32]
 
 _TINY = np.float32(1e-30)  # a row of zeros gets this scale instead of dividing by 0
+_MIDDLE = 128  # the code of 0
 
 
 class Weights(Protocol):
@@ -42,49 +43,89 @@ class Matrices:
 
         The result is called `output`, or as the matrix.
         """
-        scheme, output = self._schemes[name], output or name
-        if scheme in BLOCKS:
-            return self._blocks(name, x, matrix, bias, output, BLOCKS[scheme])
-        inner = output if bias is None else f"{name}.product"
-        if scheme == "fp32":
-            weight = self._graph.weight(f"{name}.weight", matrix.T)
-            y = self._graph.node("MatMul", [x, weight], inner)
-        else:
-            assert scheme == "w8a8_token", f"{name} cannot be {scheme}"
-            y = self._w8a8_token(name, x, matrix, inner)
-        return y if bias is None else self._graph.node("Add", [y, self._graph.weight(f"{name}.bias", bias)], output)
+        return self.products(name, x, {output or name: (matrix, bias)})[0]
 
-    def _w8a8_token(self, name: str, x: str, matrix: Floats, output: str) -> str:
+    def products(self, name: str, x: str, parts: Mapping[str, tuple[Floats, Floats | None]]) -> list[str]:
+        """Several matrices over the same x, stored by the scheme of `name`: {name of the result: (matrix, bias)}.
+
+        x is brought to 8 bits once. They are not packed into one matrix: taking its result apart costs a copy of it.
+        """
+        scheme = self._schemes[name]
+        if scheme == "w8a8_token":
+            codes, scale = self._coded(name, x)
+            return [self._w8a8_token(codes, scale, matrix, bias, output) for output, (matrix, bias) in parts.items()]
+        if scheme == "fp32":
+            return [self._fp32(x, matrix, bias, output) for output, (matrix, bias) in parts.items()]
+        return [self._blocks(scheme, x, matrix, bias, output) for output, (matrix, bias) in parts.items()]
+
+    def _fp32(self, x: str, matrix: Floats, bias: Floats | None, output: str) -> str:
+        weight = self._graph.weight(f"{output}.weight", matrix.T)
+        return self._biased(self._graph.node("MatMul", [x, weight], _inner(output, bias)), bias, output)
+
+    def _coded(self, name: str, x: str) -> tuple[str, str]:
+        """8-bit codes of each row of x around 128, and what its products are to be multiplied with."""
         # One scale per row, not per tensor: with one for all, an outlier row ruins the others and rows depend on
         # their neighbours. The zero point 128 turns the symmetric codes into the u8 that the integer kernel wants.
         graph = self._graph
-        one, middle = graph.constant(1.0, "float32"), graph.constant(128, "uint8")
         size = graph.node("Abs", [x], f"{name}.abs")
         size = graph.node("ReduceMax", [size, graph.constant([-1], "int64")], f"{name}.largest", keepdims=1)
         size = graph.node("Mul", [size, graph.constant(np.float32(1 / 127), "float32")], f"{name}.step")
         scale = graph.node("Max", [size, graph.constant(_TINY, "float32")], f"{name}.scale")
-        codes = graph.node("Div", [x, scale], f"{name}.scaled")
+        scaled = graph.node("Div", [x, scale], f"{name}.scaled")
         # The engine's own QuantizeLinear: release 1.23 lacks the standard one of this opset.
-        codes = graph.node("QuantizeLinear", [codes, one, middle], f"{name}.codes", contrib=True)
-        values, scales = quantize.columns(matrix)
-        weight, steps = graph.weight(f"{name}.weight", values), graph.weight(f"{name}.steps", scales)
-        y = graph.node("MatMulIntegerToFloat", [codes, weight, one, steps, middle], f"{name}.integer", contrib=True)
-        return graph.node("Mul", [y, scale], output)
+        given = [scaled, graph.constant(1.0, "float32"), graph.constant(_MIDDLE, "uint8")]
+        return graph.node("QuantizeLinear", given, f"{name}.codes", contrib=True), scale
 
-    def _blocks(self, name: str, x: str, matrix: Floats, bias: Floats | None, output: str, block: int) -> str:
+    def _w8a8_token(self, codes: str, scale: str, matrix: Floats, bias: Floats | None, output: str) -> str:
         graph = self._graph
+        values, scales = quantize.columns(matrix)
+        given = [
+            codes,
+            graph.weight(f"{output}.weight", values),
+            graph.constant(1.0, "float32"),
+            graph.weight(f"{output}.steps", scales),
+            graph.constant(_MIDDLE, "uint8"),
+        ]
+        y = graph.node("MatMulIntegerToFloat", given, f"{output}.integer", contrib=True)
+        return self._biased(graph.node("Mul", [y, scale], _inner(output, bias)), bias, output)
+
+    def _biased(self, y: str, bias: Floats | None, output: str) -> str:
+        return y if bias is None else self._graph.node("Add", [y, self._graph.weight(f"{output}.bias", bias)], output)
+
+    def _blocks(self, scheme: Scheme, x: str, matrix: Floats, bias: Floats | None, output: str) -> str:
+        graph, block, bits = self._graph, BLOCKS[scheme], BITS[scheme]
         outputs, inputs = matrix.shape
-        codes, scales = quantize.blocks(matrix, block)
-        given = [x, graph.weight(f"{name}.weight", codes), graph.weight(f"{name}.scales", scales)]
+        codes, scales = (quantize.blocks if bits == 8 else quantize.blocks4)(matrix, block)
+        given = [x, graph.weight(f"{output}.weight", codes), graph.weight(f"{output}.scales", scales)]
         if bias is not None:
-            given += ["", "", graph.weight(f"{name}.bias", bias)]
+            given += ["", "", graph.weight(f"{output}.bias", bias)]
         # accuracy_level 4 is the integer kernel; without it the weights are unpacked to f32 on every run.
         return graph.node("MatMulNBits", given, output, contrib=True,
-                          K=inputs, N=outputs, bits=8, block_size=block, accuracy_level=4)  # fmt: skip
+                          K=inputs, N=outputs, bits=bits, block_size=block, accuracy_level=4)  # fmt: skip
+
+
+def _inner(output: str, bias: Floats | None) -> str:
+    """The name of a product to which a bias may still be added."""
+    return output if bias is None else f"{output}.product"
 
 
 def layer_norm(graph: GraphWriter, name: str, x: str, weights: Weights, epsilon: float) -> str:
     """LayerNormalization over the last axis with the checkpoint's `name`.weight and .bias."""
-    scale = graph.weight(f"{name}.weight", weights.read(f"{name}.weight"))
-    shift = graph.weight(f"{name}.bias", weights.read(f"{name}.bias"))
+    scale, shift = _norm(graph, name, weights)
     return graph.node("LayerNormalization", [x, scale, shift], name, axis=-1, epsilon=epsilon)
+
+
+def skip_norm(
+    graph: GraphWriter, name: str, x: str, skip: str, bias: Floats, weights: Weights, epsilon: float
+) -> tuple[str, str]:
+    """As `layer_norm`, of x + bias + skip; also gives that sum. One pass over the rows where three nodes take three."""
+    given = [x, skip, *_norm(graph, name, weights), graph.weight(f"{name}.skip.bias", bias)]
+    outputs = [name, "", "", f"{name}.sum"]
+    graph.nodes("SkipLayerNormalization", given, outputs, contrib=True, epsilon=epsilon)
+    return name, f"{name}.sum"
+
+
+def _norm(graph: GraphWriter, name: str, weights: Weights) -> tuple[str, str]:
+    """The scale and the shift of a norm."""
+    scale, shift = (graph.weight(f"{name}.{part}", weights.read(f"{name}.{part}")) for part in ("weight", "bias"))
+    return scale, shift

@@ -36,6 +36,7 @@ class GraphWriter:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.facts: dict[str, str] = {}  # go into the graph file, for the engine to read
         self._data_path = path.with_suffix(".data")
         self._data: BinaryIO = self._data_path.open("wb")
         self._nodes: list[Any] = []
@@ -100,6 +101,7 @@ class GraphWriter:
         )
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
         model = helper.make_model(graph, producer_name="mineru-edge", opset_imports=opsets, ir_version=10)
+        helper.set_model_props(model, self.facts)
         onnx.save(model, str(self.path))
 
 

@@ -14,7 +14,7 @@ from .facts import Facts
 from .onnx_decoder import write_decoder
 from .onnx_vision import write_vision
 from .onnx_writer import GraphWriter
-from .schemes import EMBEDDING, Scheme
+from .schemes import BITS, EMBEDDING, Scheme
 
 Part = Literal["vision", "decoder", "embedding"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -31,9 +31,11 @@ def part_of(matrix: str) -> Part:
 
 
 def precision_of(schemes: Mapping[str, Scheme]) -> layout.Precision:
-    """A part is fp32 when all of its matrices are."""
-    small = {part_of(name) for name, scheme in schemes.items() if scheme != "fp32"}
-    kinds: dict[Part, layout.Kind] = {part: "int8" if part in small else "fp32" for part in PARTS}
+    """A part is what its smallest matrix is."""
+    kinds: dict[Part, layout.Kind] = dict.fromkeys(PARTS, "fp32")
+    for name, scheme in schemes.items():
+        if scheme != "fp32" and kinds[part_of(name)] != "int4":
+            kinds[part_of(name)] = "int4" if BITS.get(scheme) == 4 else "int8"
     return layout.Precision(**kinds)
 
 

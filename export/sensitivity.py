@@ -17,7 +17,7 @@ from mineru_edge.models.sensitivity import MatrixLoss
 
 from . import quantize
 from .checkpoint import Checkpoint
-from .schemes import BLOCKS, EMBEDDING, HEAD, Scheme, allowed, packed_parts
+from .schemes import BITS, BLOCKS, EMBEDDING, HEAD, Scheme, allowed, packed_parts
 
 Floats = NDArray[np.float32]
 
@@ -56,7 +56,7 @@ class Sample:
 
 
 def rounded(values: Floats, scheme: Scheme) -> Floats:
-    """f32 [rows, inputs] after its way through the 8-bit codes of `scheme`: weights and activations alike."""
+    """f32 [rows, inputs] after its way through the 8-bit codes of `scheme`: activations, and 8-bit weights."""
     if scheme in BLOCKS:
         blocks, steps = quantize.blocks(values, BLOCKS[scheme])
         restored: Floats = (blocks.astype(np.float32) - np.float32(128)) * steps[..., None]
@@ -64,6 +64,16 @@ def rounded(values: Floats, scheme: Scheme) -> Floats:
     assert scheme != "fp32"
     codes, steps = quantize.rows(values)
     return codes * steps[:, None]
+
+
+def rounded_weights(matrix: Floats, scheme: Scheme) -> Floats:
+    """f32 [outputs, inputs] after its way through the codes of `scheme`."""
+    if BITS.get(scheme) != 4:
+        return rounded(matrix, scheme)
+    codes, steps = quantize.blocks4(matrix, BLOCKS[scheme])
+    whole = np.stack([codes & 15, codes >> 4], axis=-1).reshape(*codes.shape[:2], -1)
+    restored: Floats = (whole.astype(np.float32) - np.float32(8)) * steps[..., None]
+    return restored.reshape(len(matrix), -1)[:, : matrix.shape[1]]
 
 
 def output_errors(x: Floats, matrix: Floats, schemes: Sequence[Scheme]) -> dict[Scheme, float]:
@@ -77,7 +87,7 @@ def output_errors(x: Floats, matrix: Floats, schemes: Sequence[Scheme]) -> dict[
         exact = x @ matrix[part].T
         whole += _squares(exact)
         for scheme in schemes:
-            off[scheme] += _squares(codes[scheme] @ rounded(matrix[part], scheme).T - exact)
+            off[scheme] += _squares(codes[scheme] @ rounded_weights(matrix[part], scheme).T - exact)
     return {scheme: _relative(off[scheme], whole) for scheme in schemes}
 
 

@@ -31,7 +31,7 @@ SENSITIVITY_FILE = "sensitivity.json"
 
 COPY_AGAIN = "copy the whole bundle directory again, or export it again"
 
-Kind = Literal["int8", "fp32"]
+Kind = Literal["int8", "int4", "fp32"]
 Engine = Literal["onnx", "openvino"]
 KVKind = Literal["fp32", "int8"]
 ENGINE_FILES: dict[Engine, tuple[str, ...]] = {

@@ -10,6 +10,8 @@ decoder
     each row after this run, minus 1, and `total_sequence_length` the largest of (`seqlens_k` + 1). Each `present_*` is
     the same buffer as its `past_*`, updated in place: the axis `capacity` is room, not length. `logits` are those of
     each row's last position only. A second graph may keep the store as int8, with a scale per head and dimension in it.
+    The graph file says in its metadata, under ROW_MULTIPLE, what the number of rows of a batch has to be a multiple of
+    for no row to depend on the others.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from .architecture import TextShape, VisionShape
+
+ROW_MULTIPLE = "row_multiple"
 
 Axis = int | str
 Dtype = Literal["float32", "int32", "int8"]

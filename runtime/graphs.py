@@ -30,7 +30,12 @@ class VisionGraph(Protocol):
 
 
 class DecoderGraph(Protocol):
-    """`models.tensors`, decoder, over the key-value store it was opened with."""
+    """`models.tensors`, decoder, over the key-value store it was opened with.
+
+    A batch whose rows are a multiple of `row_multiple`, 1 or 2, gives each of them what it gets alone, to the last bit.
+    """
+
+    row_multiple: int
 
     def run(self, first_slot: int, embeds: F32, cos: F32, sin: F32, past_tokens: Sequence[int]) -> F32:
         """Advance slots first_slot .. first_slot + B - 1 by S tokens each.

@@ -1,7 +1,8 @@
 """The key-value store: one allocation for all layers and slots, made from the plan and never grown.
 
 A slot's rows beyond its valid length are leftovers that the graph never reads. Live slots are 0 .. n-1, so that any
-batch is one contiguous view; batches are even (see scheduler.py), so an odd number of slots comes with an idle one.
+batch is one contiguous view; batches can have to be even (see scheduler.py): an odd number of slots comes with an idle
+one, which takes no memory before it is used.
 """
 
 from __future__ import annotations

@@ -51,6 +51,10 @@ class Model:
         self._graphs = graphs
         self._embedding = Embedding.of(bundle)
 
+    @property
+    def row_multiple(self) -> int:
+        return self._graphs.decoder.row_multiple
+
     def see(self, image: Image.Image) -> Seen:
         """Encode one picture. Above the plan's patch cap it is scaled down, by the rule that max_pixels follows."""
         vision = self.bundle.vision

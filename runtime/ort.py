@@ -21,6 +21,7 @@ from mineru_edge.models.bundle import (
     KVKind,
 )
 from mineru_edge.models.errors import EngineError
+from mineru_edge.models.tensors import ROW_MULTIPLE
 
 from . import prepared
 from .arrays import F32, I8
@@ -74,6 +75,7 @@ class OrtDecoder:
         file = bundle.file(graph) if ready is None else ready / _PACKED_FILE
         self._session = _open(file, _options(threads))
         self._weights = Mapped(bundle.file(DECODER_DATA_FILE) if ready is None else ready / _PACKED_DATA_FILE)
+        self.row_multiple = int(self._session.get_modelmeta().custom_metadata_map.get(ROW_MULTIPLE, 2))
         self._text = bundle.text
         self._kv = kv
         self._logits: F32 = np.empty((kv.slots + kv.slots % 2, 1, bundle.text.vocab), np.float32)

@@ -41,9 +41,7 @@ def find(bundle: Bundle, engine: str, graph: str, *, cpuinfo: Path = CPUINFO) ->
         return None
 
 
-def prepare(
-    bundle: Bundle, engine: str, graph: str, write: Callable[[Path], None], *, cpuinfo: Path = CPUINFO
-) -> Path:
+def prepare(bundle: Bundle, engine: str, graph: str, write: Callable[[Path], None], *, cpuinfo: Path = CPUINFO) -> Path:
     """Let `write` fill a new folder and put it in place when it is whole; what was there for this engine goes.
 
     SpaceError when the bundle's directory cannot be written, or is full.

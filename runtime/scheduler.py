@@ -1,8 +1,8 @@
 """Keeps the slots full: requests wait, are prefilled into a free slot, and decode together, one batch per step.
 
-What a request gives does not depend on its slot, on the others, or on the order they came in. To the last bit: the
-8-bit product works on pairs of rows and rounds a row left over in another way (1e-7, then more by every layer's
-quantisation), so an odd batch gets an idle row, in the free slot behind the live ones.
+What a request gives does not depend on its slot, on the others, or on the order they came in. To the last bit: some
+products work on pairs of rows and round a row left over in another way (1e-7, then more by every layer's quantisation),
+and with those an odd batch gets an idle row, in the free slot behind the live ones.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class Scheduler:
     def _logits(self) -> list[F32 | Exception]:
         """A row for each live sequence. When the batch fails, one at a time, so that only the guilty one ends."""
         fed = [(sequence.next_token, sequence.past_tokens, sequence.position) for sequence in self._live]
-        idle = [(0, 0, 0)] * (len(fed) % 2)
+        idle = [(0, 0, 0)] * (-len(fed) % self._model.row_multiple)
         try:
             return list(self._model.decode(0, fed + idle)[: len(fed)])
         except (EngineError, MemoryError) as error:

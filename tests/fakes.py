@@ -82,6 +82,7 @@ class FakeDecoder:
     ) -> None:
         self._kv, self._rule, self._fail_when, self._spoil_when = kv, rule, fail_when, spoil_when
         self._logits: F32 = np.empty((kv.slots + kv.slots % 2, VOCAB), np.float32)
+        self.row_multiple = 2
         self.runs: list[tuple[int, int]] = []  # (batch, tokens)
         self.cosines: dict[tuple[int, ...], F32] = {}
 

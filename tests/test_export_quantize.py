@@ -52,6 +52,29 @@ def test_blocks_are_filled_up_with_zeros(inputs: int, block: int, count: int) ->
     assert np.all(np.abs(restored[:, :inputs] - values) <= steps * HALF_A_STEP)
 
 
+@pytest.mark.parametrize(("inputs", "count"), [(64, 2), (30, 1)])
+def test_blocks_of_4_bits_hold_two_codes_in_a_byte(inputs: int, count: int) -> None:
+    values = matrix(6, inputs)
+    codes, scales = quantize.blocks4(values, 32)
+    assert (codes.dtype, codes.shape, scales.shape) == (np.uint8, (6, count, 16), (6, count))
+    whole = np.stack([codes & 15, codes >> 4], axis=-1).reshape(6, count, 32)
+    restored = ((whole.astype(np.float32) - 8) * scales[..., None]).reshape(6, -1)
+    assert not restored[:, inputs:].any()
+    assert not restored[1].any()
+    steps = np.abs(np.repeat(scales, 32, axis=1)[:, :inputs])
+    assert np.all(np.abs(restored[:, :inputs] - values) <= steps * (1 + 1e-4))
+    largest = np.abs(values).argmax(axis=1)
+    np.testing.assert_allclose(restored[range(6), largest], values[range(6), largest], rtol=1e-6)
+
+
+def test_what_4_bits_make_of_a_block() -> None:
+    values = np.zeros((1, 32), np.float32)
+    values[0, :4] = -4, 4, 1, 0.2
+    codes, scales = quantize.blocks4(values, 32)
+    assert scales.tolist() == [[0.5]]
+    assert codes[0, 0, :2].tolist() == [0x0 | 0xF << 4, 0xA | 0x8 << 4]  # -8, 7 (cut off), 2, 0
+
+
 VISION = VisionShape(
     depth=2, width=64, heads=4, mlp_width=128, patch=14, merge=2, temporal=2, channels=3, out_width=128
 )
@@ -72,6 +95,15 @@ def test_every_matrix_has_a_scheme() -> None:
     assert chosen["lm_head"] == chosen["model.layers.0.mlp.down_proj"] == "nbits8_block128"
     assert choose(VISION, text(192), "int8")["lm_head"] == "nbits8_block32"
     assert set(choose(VISION, text(128), "fp32").values()) == {"fp32"}
+
+
+def test_how_the_decoder_is_stored() -> None:
+    for decoder, body, head in (("w8a8", "w8a8_token", "w8a8_token"), ("int4", "nbits4_block32", "nbits8_block128")):
+        chosen = choose(VISION, text(128), "int8", decoder=decoder)
+        names = decoder_matrices(text(128))
+        assert [chosen[name] for name in names] == [body] * (len(names) - 1) + [head]
+        assert chosen["visual.blocks.1.mlp.fc2"] == "w8a8_token"
+    assert set(choose(VISION, text(128), "fp32", decoder="int8").values()) == {"fp32"}
 
 
 def test_a_matrix_can_be_promoted() -> None:

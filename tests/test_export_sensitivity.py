@@ -14,7 +14,7 @@ from tiny_checkpoint import TinyShape, write_checkpoint
 from mineru_edge.export.facts import read_facts
 from mineru_edge.export.reference import Asked, Reference
 from mineru_edge.export.schemes import EMBEDDING, HEAD, Scheme, choose
-from mineru_edge.export.sensitivity import SAMPLE_ROWS, Floats, Sample, output_errors, rank, rounded
+from mineru_edge.export.sensitivity import SAMPLE_ROWS, Floats, Sample, output_errors, rank, rounded, rounded_weights
 
 RANDOM = np.random.default_rng(23)
 
@@ -30,6 +30,12 @@ def test_a_row_is_rounded_to_127_steps_of_its_largest_value() -> None:
     values = np.array([[254, 3, -3.1, -0.9], [0, 0, 0, 0]], np.float32)  # a step is 2
     np.testing.assert_array_equal(rounded(values, "w8a8_token"), [[254, 4, -4, 0], [0, 0, 0, 0]])
     np.testing.assert_array_equal(rounded(values, "int8_row"), rounded(values, "w8a8_token"))
+
+
+def test_4_bits_are_16_steps_and_keep_the_largest_weight() -> None:
+    values = row(32, {0: -4, 1: 4, 2: 0.7, 3: 0.2})  # a step is 0.5, and 4 would be the seventeenth code
+    np.testing.assert_array_equal(rounded_weights(values, "nbits4_block32"), row(32, {0: -4, 1: 3.5, 2: 0.5}))
+    np.testing.assert_array_equal(rounded_weights(values, "nbits8_block32"), rounded(values, "nbits8_block32"))
 
 
 def test_a_block_is_rounded_by_itself() -> None:
@@ -56,14 +62,14 @@ def test_no_output_is_not_off() -> None:
     assert output_errors(row(8, {0: 1}), row(8, {1: 1}), ["w8a8_token"]) == {"w8a8_token": 0}
 
 
-@pytest.mark.parametrize("scheme", ["w8a8_token", "nbits8_block128", "nbits8_block32"])
+@pytest.mark.parametrize("scheme", ["w8a8_token", "nbits8_block128", "nbits8_block32", "nbits4_block32"])
 @pytest.mark.parametrize(("inputs", "outputs"), [(160, 480), (192, 40), (588, 33)])
 def test_the_engine_is_off_by_what_was_computed(tmp_path: Path, scheme: Scheme, inputs: int, outputs: int) -> None:
     matrix, x = RANDOM.standard_normal((outputs, inputs), np.float32), RANDOM.standard_normal((40, inputs), np.float32)
     x[:, 3] *= 50  # an outlier channel, so that the error is one to be seen
     found, computed, exact = (
         ProductGraph(tmp_path, scheme, matrix)(x),
-        rounded(x, scheme) @ rounded(matrix, scheme).T,
+        rounded(x, scheme) @ rounded_weights(matrix, scheme).T,
         x @ matrix.T,
     )
     off = float(np.linalg.norm(found - exact) / np.linalg.norm(exact))

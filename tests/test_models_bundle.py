@@ -159,8 +159,8 @@ CHANGES: list[tuple[str, Callable[[Json], object], str]] = [
     ),
     (
         "a precision is unknown",
-        lambda b: b["precision"].update(vision="int4"),
-        "expected 'int8' or 'fp32', found \"int4\"",
+        lambda b: b["precision"].update(vision="int3"),
+        "expected 'int8' or 'int4' or 'fp32', found \"int3\"",
     ),
     ("an engine is unknown", lambda b: b.update(engines=["tpu"]), r"\.engines\[0\]: expected 'onnx' or 'openvino'"),
     ("there is no engine", lambda b: b.update(engines=[]), "at least one engine"),

@@ -84,6 +84,16 @@ def test_a_free_slot_is_filled_at_once(bundle: Bundle) -> None:
     assert [run for run in found.decoder.runs if run[1] == 1] == [(2, 1)] * 8  # the idle row pairs with the last one
 
 
+def test_a_decoder_whose_rows_never_depend_on_each_other_gets_no_idle_row(bundle: Bundle) -> None:
+    found = rig(bundle, lambda held: 65, slots=2)
+    found.decoder.row_multiple = 1
+    for tokens in (2, 9, 3):
+        found.scheduler.submit(ask(tokens=tokens))
+    drain(found.scheduler)
+    runs = [batch for batch, tokens in found.decoder.runs if tokens == 1]
+    assert runs == [2] * 3 + [1] * 5
+
+
 def test_prefill_goes_in_chunks(bundle: Bundle) -> None:
     found = rig(bundle, mixing, prefill_chunk=16)
     found.scheduler.submit(ask("x" * 50, tokens=1))
