@@ -202,6 +202,20 @@ class Document:
         return markdown(self.pages)
 
     @property
+    def html(self) -> str:
+        """The document as a HTML file: see `render_html`."""
+        from .render_html import html_flow
+
+        return html_flow(self.source).all(self.pages)
+
+    @property
+    def text(self) -> str:
+        """The document as plain text: see `render_text`."""
+        from .render_text import text_flow
+
+        return text_flow().all(self.pages)
+
+    @property
     def content_list(self) -> list[dict[str, Any]]:
         """The document as MinerU's flat list of content: see `content_list`."""
         from .content_list import content_list

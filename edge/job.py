@@ -92,8 +92,7 @@ class Job:
                 stack.callback(overlay.close)
             if self._outlet.flows:
                 return self._flow(work, source, overlay)
-            journal = self._journal(work, source, stack)
-            stack.callback(journal.close)
+            journal = stack.enter_context(self._journal(work, source, stack))
             return self._keep(work, source, journal, overlay)
 
     def _flow(self, work: Work, source: Input, overlay: Overlay | None) -> int:

@@ -95,6 +95,13 @@ def test_what_a_model_was_made_to_write_is_no_html() -> None:
     Tags().feed(shown("html", page, title="</title><script>"))
 
 
+def test_a_document_has_the_formats_as_properties() -> None:
+    document = Document("s.pdf", 3, PAGES, "m", 1.0, Memory())
+    assert document.markdown == shown("md", *PAGES)
+    assert document.text == shown("text", *PAGES)
+    assert document.html == shown("html", *PAGES, title="s.pdf")
+
+
 @pytest.mark.parametrize("name", ["md", "html", "text"])
 def test_headers_and_footers_are_shown_when_asked_for_and_break_no_paragraph(name: str) -> None:
     goes_on = Page(1, 2, 9, 9, (block("text", "It be-", 0.1), block("page_number", "7", 0.9)))
