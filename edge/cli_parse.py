@@ -26,7 +26,7 @@ from .journal import Key
 from .outputs import OutputFolder
 from .progress import Progress
 from .reader import Reader
-from .sources import gather
+from .sources import Work, gather
 
 if TYPE_CHECKING:
     from mineru_edge.runtime.plan import Plan
@@ -63,7 +63,6 @@ def parse_files(
     )
     _check(outlet, formats=formats, resume=resume)
     started = time.monotonic()
-    codes: list[int] = []
     with Interrupts() as interrupts, contextlib.ExitStack() as stack:
         with interrupts.held():  # engines that are cut off while they are imported look as if they were missing
             reader = stack.enter_context(Reader(bundle, **reading))
@@ -80,20 +79,23 @@ def parse_files(
             progress=Progress(len(works)),
         )
         try:
-            for work in works:
-                try:
-                    codes.append(job.read(work))
-                except MineruEdgeError as error:
-                    job.tally.failed_files += 1
-                    codes.append(report(error))
-                    if as_json:
-                        path = printable(work.path)
-                        _print_json({"source": path, "error": str(error), "exit_code": error.exit_code})
+            return _exit_code([_read(job, work, as_json=as_json) for work in works])
         finally:
             if output or verbose or sys.stderr.isatty():
                 for line in job.tally.lines(seconds=time.monotonic() - started, memory=reader.peak_memory):
                     click.echo(line, err=True)
-    return _exit_code(codes)
+
+
+def _read(job: Job, work: Work, *, as_json: bool) -> int:
+    """One document's exit code; what is wrong with it costs no other."""
+    try:
+        return job.read(work)
+    except MineruEdgeError as error:
+        job.tally.failed_files += 1
+        if as_json:
+            failure = {"source": printable(work.path), "error": str(error), "exit_code": error.exit_code}
+            click.echo(json.dumps(failure, ensure_ascii=False))
+        return report(error)
 
 
 def _check(outlet: Outlet, *, formats: tuple[str, ...] | None, resume: bool) -> None:
@@ -137,7 +139,3 @@ def _show_plan(reader: Reader) -> None:
     for part in plan.parts:
         click.echo(f"{part.name:<28}{megabytes(part.bytes):>14}", err=True)
     click.echo(f"{'total':<28}{megabytes(plan.total_bytes):>14}", err=True)
-
-
-def _print_json(value: object) -> None:
-    click.echo(json.dumps(value, ensure_ascii=False))
