@@ -98,7 +98,7 @@ class Conversation:
 
     def _end_late_page(self) -> None:
         """Withdraw what is still asked for the first page when its time is over; the engine then says `cancelled`."""
-        if not self._open or self._deadline_s is None or self._open[0].late:
+        if not self._open or self._deadline_s is None:
             return
         first = self._open[0]
         if self._clock() - max(first.started, self._free_since) >= self._deadline_s:
