@@ -33,7 +33,17 @@ DECODE_PAST, DECODE_STEPS = 700, 32
 PAGE_PX = (1654, 2339)  # A4 at 200 dpi
 LAYOUT_TOKENS, CROP_TOKENS = 250, 60
 CROPS_PX = ((784, 112),) * 8 + ((784, 224),) * 5 + ((560, 252),) * 4 + ((392, 112),) * 3  # 11,616 patches
-KINDS = ("vision", "prefill", "decode", "page")
+KINDS = ("vision", "prefill", "request", "decode", "page")
+
+
+def page_work(layout_px: tuple[int, int]) -> dict[str, Any]:
+    """What the page case asks for, so that another engine can be asked for the same (tests/peers.py)."""
+    return {
+        "layout_px": layout_px,
+        "layout_tokens": LAYOUT_TOKENS,
+        "crops_px": CROPS_PX,
+        "crop_tokens": CROP_TOKENS,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +89,7 @@ class PageSplit:
 
 def cases(engine: Engine, *, repeats: int, kinds: tuple[str, ...] = KINDS) -> Iterator[Case | PageSplit]:
     """Each case as it is measured; after the page, its split."""
-    if "vision" in kinds or "prefill" in kinds:
+    if {"vision", "prefill", "request"} & set(kinds):
         for size in REQUEST_PX:
             yield from (case for case in _request(engine, size, repeats) if case.kind in kinds)
     if "decode" in kinds:
@@ -96,17 +106,20 @@ def noise(width: int, height: int, *, seed: int = 0) -> Image.Image:
     return Image.fromarray(small).resize((width, height), Image.Resampling.BICUBIC).convert("RGB")
 
 
-def _request(engine: Engine, size: tuple[int, int], repeats: int) -> tuple[Case, Case]:
-    """Vision and prefill of one picture."""
+def _request(engine: Engine, size: tuple[int, int], repeats: int) -> tuple[Case, ...]:
+    """Vision and prefill of one picture, and both: a request up to its first token."""
     request = Request(noise(*size), LAYOUT_PROMPT, DecodeParams(1, ignore_eos=True))
     results, private, rss = _measured(lambda: _result(engine, request), repeats)
     patches, tokens = results[0].patches, results[0].prompt_tokens
     planned = _planned(engine, slots=1, tokens=tokens, patches=patches)
     memory = repeats, private, rss, planned
     vision, prefill = (statistics.median(r.vision_s for r in results), statistics.median(r.prefill_s for r in results))
+    both = statistics.median(r.vision_s + r.prefill_s for r in results)
+    name = f"{size[0]} x {size[1]}"
     return (
-        Case("vision", f"{size[0]} x {size[1]}", vision, patches, "patches", *memory),
-        Case("prefill", f"{size[0]} x {size[1]}", prefill, tokens, "tokens", *memory),
+        Case("vision", name, vision, patches, "patches", *memory),
+        Case("prefill", name, prefill, tokens, "tokens", *memory),
+        Case("request", name, both, tokens, "tokens", *memory),
     )
 
 

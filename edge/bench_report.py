@@ -14,8 +14,9 @@ from .bench import Case, PageSplit
 from .machine import Machine
 
 
-def header(machine: Machine, *, threads: int, bundle: str, plan: str) -> Iterator[str]:
+def header(machine: Machine, *, threads: int, bundle: str, plan: str, open_s: float) -> Iterator[str]:
     yield f"bundle    {bundle}"
+    yield f"opened    in {open_s:.2f} s"
     yield f"plan      {plan}"
     yield f"machine   {machine.cpu}, {machine.architecture}, {machine.cpus} processors, {threads} threads"
     yield f"features  {', '.join(machine.features) or 'none that matter here'}"
@@ -52,9 +53,16 @@ def _mb(value: int | None) -> str:
 
 
 def to_json(
-    results: Sequence[Case | PageSplit], machine: Machine, *, threads: int, bundle: str, plan: dict[str, Any]
+    results: Sequence[Case | PageSplit],
+    machine: Machine,
+    *,
+    threads: int,
+    bundle: str,
+    plan: dict[str, Any],
+    open_s: float,
+    work: dict[str, Any],
 ) -> str:
-    """One line."""
+    """One line. `work` is what the page case asked for."""
     splits = [asdict(result) for result in results if isinstance(result, PageSplit)]
     return json.dumps(
         {
@@ -62,6 +70,8 @@ def to_json(
             "threads": threads,
             "bundle": bundle,
             "plan": plan,
+            "open_s": open_s,
+            "work": work,
             "cases": [result.to_dict() for result in results if isinstance(result, Case)],
             "page": splits[0] if splits else None,
         },

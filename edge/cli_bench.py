@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 
 import click
@@ -12,7 +13,7 @@ from mineru_edge.models.errors import OK, MineruEdgeError
 from mineru_edge.runtime.engine import Engine
 from mineru_edge.runtime.threads import thread_count
 
-from .bench import Case, PageSplit, cases
+from .bench import Case, PageSplit, cases, page_work
 from .bench_report import earlier, header, ratios, row, to_json
 from .cli_info import open_bundle
 from .cli_parse import plan_words
@@ -39,7 +40,9 @@ def run(
     bundle = open_bundle(path)
     count = thread_count() if threads is None else threads
     machine = this_machine()
+    started = time.perf_counter()
     with Engine.open(bundle, memory_limit_bytes=memory_limit, threads=count, slots=slots, kv=kv) as engine:
+        open_s = time.perf_counter() - started
         plan = engine.plan
         if soak_requests is not None:
             return _soak(engine, soak_requests)
@@ -51,7 +54,7 @@ def run(
             "limit_bytes": plan.limit_bytes,
             "kv": kv,
         }
-        for line in header(machine, threads=count, bundle=str(bundle.path), plan=plan_words(plan)):
+        for line in header(machine, threads=count, bundle=str(bundle.path), plan=plan_words(plan), open_s=open_s):
             click.echo(line)
         results: list[Case | PageSplit] = []
         for result in cases(engine, repeats=repeats, kinds=tuple(kinds)):
@@ -62,7 +65,8 @@ def run(
         click.echo()
         for line in ratios(results, before):
             click.echo(line)
-    click.echo(to_json(results, machine, threads=count, bundle=bundle.model_name, plan=facts))
+    work = page_work(bundle.preprocessing.layout_size)
+    click.echo(to_json(results, machine, threads=count, bundle=bundle.model_name, plan=facts, open_s=open_s, work=work))
     return OK
 
 

@@ -40,13 +40,15 @@ def case(name: str = "1 slot", *, seconds: float = 2.0, private: int | None = 10
 def test_every_kind_is_measured(engine: Engine) -> None:
     results = list(bench.cases(engine, repeats=2))
     assert [r.kind if isinstance(r, Case) else "split" for r in results] == [
-        "vision", "prefill", "decode", "decode", "page", "split",
+        "vision", "prefill", "request", "decode", "decode", "page", "split",
     ]  # fmt: skip
-    vision, prefill, one, two, page, split = results
+    vision, prefill, request, one, two, page, split = results
     assert isinstance(vision, Case)
     assert (vision.units, vision.unit, vision.repeats) == (4 * 6, "patches", 2)
     assert isinstance(prefill, Case)
     assert prefill.units > 4 * 6 // 4  # the picture's tokens and the prompt's
+    assert isinstance(request, Case)
+    assert max(vision.seconds, prefill.seconds) < request.seconds
     assert isinstance(one, Case)
     assert isinstance(two, Case)
     assert (one.units, two.units) == (bench.DECODE_STEPS, 2 * bench.DECODE_STEPS)
@@ -78,7 +80,9 @@ def test_a_request_that_fails_is_an_error_not_a_time(engine: Engine, monkeypatch
 
 
 def test_the_last_line_is_read_back_as_ratios(tmp_path: Path) -> None:
-    line = bench_report.to_json([case()], this_machine(), threads=2, bundle="m", plan={})
+    line = bench_report.to_json(
+        [case()], this_machine(), threads=2, bundle="m", plan={}, open_s=0.5, work=bench.page_work((10, 20))
+    )
     assert "\n" not in line
     (tmp_path / "before.txt").write_text(f"a table\n{line}\n", encoding="utf-8")
     before = bench_report.earlier(str(tmp_path / "before.txt"))
@@ -110,6 +114,8 @@ def test_the_command_prints_a_table_and_one_json_line(capsys: pytest.CaptureFixt
     assert found["threads"] == 1
     assert found["plan"]["slots"] == 1
     assert found["page"] is None
+    assert found["open_s"] > 0
+    assert found["work"]["crops_px"] == [[112, 56], [84, 84], [56, 28]]
 
 
 def test_a_missing_earlier_file_stops_before_measuring(capsys: pytest.CaptureFixture[str]) -> None:
