@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import gc
 import sys
 import time
 from pathlib import Path
@@ -48,17 +47,16 @@ def test_where_the_system_does_not_tell_both_are_unknown(tmp_path: Path) -> None
 
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_a_large_array_shows_in_the_peak_after_it_is_gone() -> None:
-    gc.collect()  # what other tests left must not go in between
     watch = MemoryWatch()
     before = watch.peak().peak_private_bytes
     with watch:
-        held = b"\x01" * 40_000_000
+        held = b"\x01" * 200_000_000  # more than the C library may have kept of what other tests freed
         watch.peak()
         del held
     after = watch.peak().peak_private_bytes
     assert before is not None
     assert after is not None
-    assert after - before > 30_000_000
+    assert after - before > 100_000_000
 
 
 def test_a_watch_can_be_used_again(tmp_path: Path) -> None:
