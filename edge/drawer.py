@@ -40,7 +40,7 @@ _APART = getattr(subprocess, "CREATE_NO_WINDOW", 0) | getattr(subprocess, "CREAT
 class Drawer:
     """Opens one document at a time. `memory_bytes` is what drawing may take, `limit_s` how long one page may.
 
-    Without `stays` the process ends after every page, which costs a fifth of a second and saves 50 MB until the next.
+    Without `stays` the process ends after every page, which costs a fifth of a second and saves 40 MB until the next.
     `close` ends it, as do the end of this object and of the program that holds it.
     """
 
@@ -132,13 +132,21 @@ class DrawnSource:
         while True:
             was_fresh = self._drawer.is_fresh
             try:
-                if not self._drawer.process_ids:
-                    self._open()
+                if not self._drawer.process_ids and (trouble := self._opened_again()):
+                    return Sheet(number, None, trouble)
                 return cast(Sheet, self._drawer.ask({"draw": number}))
             except Lost as lost:
                 if was_fresh or lost.for_good:  # else what came before may be to blame: a new process, once more
                     return Sheet(number, None, f"cannot be drawn: {lost}")
                 logger.info("page %d is drawn again: %s", number, lost)
+
+    def _opened_again(self) -> str | None:
+        """Why that cannot be, for a file that has gone since the first time."""
+        try:
+            self._open()
+        except InputError as error:
+            return str(error)
+        return None
 
     def _open(self) -> None:
         path, body = (None, self._data) if isinstance(self._data, bytes) else (str(self._data), b"")
@@ -153,7 +161,8 @@ class _Process:
     def __init__(self, memory_bytes: int) -> None:
         self._memory_bytes = memory_bytes
         self.has_drawn = False
-        command = [_python(), "-c", BOOT, str(memory_bytes), *sys.path]
+        self._has_answered = False
+        command = [_python(), "-c", BOOT, str(memory_bytes), *map(str, sys.path)]
         try:
             self.popen = subprocess.Popen(
                 command,
@@ -180,13 +189,16 @@ class _Process:
         except (EOFError, OSError) as error:
             if late.is_set():
                 raise Lost(f"it took longer than {limit_s:g} s", for_good=True) from error
-            raise Lost(self._end_in_words()) from error
+            raise self._ended() from error
+        except MemoryError as error:
+            raise Lost("its picture needs more memory than this process has left") from error
         except (ValueError, TypeError, KeyError) as error:
             raise Lost(f"the drawing process talks nonsense: {error!r}") from error
         finally:
             watch.cancel()
 
     def _judge(self, answer: dict[str, Any], stdout: IO[bytes]) -> dict[str, Any] | Sheet:
+        self._has_answered = True
         if "message" in answer:
             raise InputError(str(answer["message"]), hint=answer["hint"])
         if "lost" in answer:
@@ -197,14 +209,20 @@ class _Process:
         self.has_drawn = True
         return sheet
 
-    def _end_in_words(self) -> str:
+    def _ended(self) -> Exception:
+        """Why it did: its page's fault, or that of how Python is installed here."""
         code = self.popen.wait()
-        if code >= 0:
-            return f"the drawing process ended with {code}"
-        name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
-        if name in _OUT_OF_MEMORY:
-            return f"it needs more memory than the {megabytes(self._memory_bytes)} that it may take ({name})"
-        return f"it crashed the drawing process ({name})"
+        if code < 0:
+            name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
+            if name in _OUT_OF_MEMORY:
+                return Lost(f"it needs more memory than the {megabytes(self._memory_bytes)} that it may take ({name})")
+            return Lost(f"it crashed the drawing process ({name})")
+        if code > 0 and not self._has_answered:
+            return EngineError(
+                f"the process to draw pages in does not start: exit code {code}",
+                hint="run `python -m mineru_edge.drawing_process 0` to see why",
+            )
+        return Lost(f"the drawing process ended with exit code {code}")
 
 
 def room_bytes(limit_bytes: int) -> int:

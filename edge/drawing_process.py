@@ -71,8 +71,7 @@ def serve(requests: Iterator[Request], answers: IO[bytes]) -> None:
                 send(answers, {"pages": document.page_count})
             else:
                 assert document is not None
-                (sheet,) = document.sheets([message["draw"]])
-                send_sheet(answers, sheet)
+                send_sheet(answers, *document.sheets([message["draw"]]))  # no name for it, which would keep it
         except InputError as error:
             send(answers, {"message": error.message, "hint": error.hint})
         except Exception as accident:

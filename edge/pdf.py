@@ -167,7 +167,9 @@ def _open(data: Path | bytes, name: str, password: str | None) -> Any:
     except pdfium.PdfiumError as error:
         code = error.err_code
         if code == pdfium_c.FPDF_ERR_PASSWORD:
-            if password:
+            if password:  # of several files one may need none
+                with contextlib.suppress(pdfium.PdfiumError):
+                    return pdfium.PdfDocument(data)
                 raise InputError(f"{name} is encrypted and the password does not open it") from error
             raise InputError(
                 f"{name} is encrypted", hint="give its password (--password, Reader(password=...))"

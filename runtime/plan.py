@@ -36,7 +36,7 @@ PACKED_PER_BYTE = 1.07  # decoder weights in the engine's own layout
 SWEPT_SHARE = 0.25  # of vision's mapped weights that are resident at once, see mapped.py
 EMBED_ROW_BYTES = 8192  # a row lies on one page or two, and a scale on another
 RASTERS = 2  # the page and the next one; a copy in conversion lives while no graph runs
-DRAWER_BYTES = 50_000_000  # the process that draws pages, between two of them
+DRAWER_BYTES = 40_000_000  # the process that draws pages, between two of them: measured 30 to 41 MB resident
 DRAWING_BYTES = 100_000_000  # what it has for a page at least: bitmap, copy, fonts and pictures on it
 DRAWING_MOST_BYTES = 1_000_000_000  # more is a bomb: an A0 drawing that is one picture takes half of that
 

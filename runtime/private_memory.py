@@ -48,7 +48,7 @@ def restore_data(before: tuple[int, int]) -> None:
 
 def give_large_blocks_back() -> None:
     """Let glibc return blocks above 1 MB to the system when freed. With its own moving threshold it kept 1 GB after a
-    page in an engine without arena, and 50 MB after one in the drawing process; other C libraries have no such call."""
+    page in an engine without arena, and 40 MB after one in the drawing process; other C libraries have no such call."""
     try:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     except (OSError, TypeError):  # Windows

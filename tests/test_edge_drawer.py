@@ -19,7 +19,7 @@ from small_pdf import LINE, pdf
 from mineru_edge import drawer as drawers
 from mineru_edge.drawer import Drawer, room_bytes
 from mineru_edge.intake import Sheet, open_here
-from mineru_edge.models.errors import BudgetError, InputError
+from mineru_edge.models.errors import BudgetError, EngineError, InputError
 
 THREE = pdf(LINE, LINE, LINE)
 posix = pytest.mark.skipif(os.name != "posix", reason="signals are POSIX")
@@ -137,6 +137,43 @@ def test_a_file_that_cannot_be_opened_without_a_crash_is_the_users(monkeypatch: 
     monkeypatch.setattr(drawers, "BOOT", boot)
     with closing(Drawer()) as drawer, pytest.raises(InputError, match=r"x\.pdf cannot be opened: .*SIGKILL"):
         drawer.open(THREE, "x.pdf")
+
+
+def test_a_process_that_cannot_start_is_no_fault_of_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawers, "BOOT", "raise SystemExit(3)")
+    with closing(Drawer()) as drawer, pytest.raises(EngineError, match="does not start: exit code 3"):
+        drawer.open(THREE, "x.pdf")
+    monkeypatch.setattr(drawers, "_python", lambda: "no-such-python")
+    with pytest.raises(EngineError, match="no process to draw pages in"):
+        drawer.open(THREE, "x.pdf")
+
+
+@posix
+def test_a_file_that_has_gone_costs_the_pages_after_a_crash(tmp_path: Path) -> None:
+    path = tmp_path / "x.pdf"
+    path.write_bytes(THREE)
+    with closing(Drawer()) as drawer:
+        source = drawer.open(path, "x.pdf")
+        assert next(source.sheets([1])).image is not None
+        os.kill(drawer.process_ids[0], signal.SIGKILL)
+        path.unlink()
+        (sheet,) = source.sheets([2])
+        assert sheet.image is None
+        assert "x.pdf cannot be read" in (sheet.error or "")
+
+
+def test_no_memory_for_a_picture_costs_its_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    receive_sheet = drawers.receive_sheet
+
+    def short(stream: Any, message: dict[str, Any]) -> Sheet:
+        if message["number"] == 2:
+            raise MemoryError
+        return receive_sheet(stream, message)
+
+    monkeypatch.setattr(drawers, "receive_sheet", short)
+    found, _ = three("x.pdf")
+    assert [sheet.image is not None for sheet in found] == [True, False, True]
+    assert "more memory than this process has left" in (found[1].error or "")
 
 
 def test_a_frozen_program_draws_in_itself(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:

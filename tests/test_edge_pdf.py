@@ -144,6 +144,10 @@ def test_a_file_with_only_an_owner_password_opens() -> None:
     assert dark_extent(draw(encrypted(CORNER, user="", owner="boss"))) == (0, 0, 50, 100)
 
 
+def test_a_password_for_other_files_is_no_obstacle() -> None:
+    assert dark_extent(draw(encrypted(CORNER, user="", owner="boss"), password="another")) == (0, 0, 50, 100)
+
+
 def test_threads_share_one_pdfium() -> None:
     data = pdf(*[CORNER] * 4)
     wrong: list[object] = []
