@@ -23,9 +23,8 @@ from .parts import FILES, PARTS, part_of, precision_of, write_part
 from .reference import Reference
 from .schemes import Scheme, allowed
 from .sensitivity import Sample, rank
-from .verify import compare
+from .verify import NEW_TOKENS, compare
 
-NEW_TOKENS = 1024  # as `verify` asks for
 GROWTH = 2  # each time so many times more matrices are promoted: a comparison takes minutes at full size
 
 Progress = Callable[[int, int, str], None]
@@ -47,10 +46,7 @@ def promote(
     missed that no promotion can help, or with nothing left to promote. Needs the memory of the reference in f32.
     """
     reference = Reference(checkpoint.path, threads=threads)
-    samples = {name: Sample() for name, scheme in schemes.items() if scheme != "fp32"}
-    with reference.heard(samples, lambda name, rows: samples[name].add(rows)):
-        listed = _answered(reference, pages, progress)
-    losses = rank(checkpoint, samples, schemes, progress)
+    listed, losses = _measured(reference, checkpoint, schemes, pages, progress)
     now, count, comparisons = dict(schemes), 1, list[Comparison]()
     while True:
         parity = compare(reference, bundle, listed, max_new_tokens=NEW_TOKENS, threads=threads, progress=progress)
@@ -75,15 +71,23 @@ def promote(
     return bundle
 
 
-def _answered(reference: Reference, pages: Sequence[Page], progress: Progress | None) -> list[Case]:
-    """The requests of `pages`, each with the reference's answer."""
+def _measured(
+    reference: Reference,
+    checkpoint: Checkpoint,
+    schemes: Mapping[str, Scheme],
+    pages: Sequence[Page],
+    progress: Progress | None,
+) -> tuple[list[Case], tuple[MatrixLoss, ...]]:
+    """The requests of `pages`, each with the reference's answer, and the ranking by what it multiplied meanwhile."""
+    samples = {name: Sample() for name, scheme in schemes.items() if scheme != "fp32"}
     answered: list[Case] = []
-    for case in cases(reference, pages, max_new_tokens=NEW_TOKENS):
-        asked = case.asked or reference.ask(case.image, case.prompt, max_new_tokens=NEW_TOKENS)
-        answered.append(replace(case, asked=asked))
-        if progress is not None:
-            progress(case.page, len(pages), f"reference, {case.kind} of page {case.page}")
-    return answered
+    with reference.heard(samples, lambda name, rows: samples[name].add(rows)):
+        for case in cases(reference, pages, max_new_tokens=NEW_TOKENS):
+            asked = case.asked or reference.ask(case.image, case.prompt, max_new_tokens=NEW_TOKENS)
+            answered.append(replace(case, asked=asked))
+            if progress is not None:
+                progress(case.page, len(pages), f"reference, {case.kind} of page {case.page}")
+    return answered, rank(checkpoint, samples, schemes, progress)
 
 
 def _better(losses: Sequence[MatrixLoss], now: Mapping[str, Scheme], parity: Parity, count: int) -> dict[str, Scheme]:

@@ -42,6 +42,7 @@ from .parity import (
 from .reference import Answer, Asked, Reference
 from .schemes import Precision
 
+NEW_TOKENS = 1024
 PROMPT_TOKENS = 128  # more than the template and a prompt take beside the picture
 GOLDEN_PER_KIND = 2
 GOLDEN_IMAGE_BYTES = 100_000
@@ -67,7 +68,7 @@ def verify(
     bundle: str | os.PathLike[str],
     *,
     pages: Sequence[Page | Image.Image | str | os.PathLike[str]] | None = None,
-    max_new_tokens: int = 1024,
+    max_new_tokens: int = NEW_TOKENS,
     max_requests: int | None = None,
     slots: int = 4,
     threads: int | None = None,
