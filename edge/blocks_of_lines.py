@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections import Counter
@@ -55,9 +56,12 @@ def body_size(glyphs: Sequence[Glyph]) -> float:
     return Counter(round(2 * glyph.size) / 2 for glyph in glyphs).most_common(1)[0][0]
 
 
-def paragraphs(column: Sequence[Line]) -> list[Paragraph]:
-    """`column` in pieces that a reader would call paragraphs, headings, items or rows of a table."""
-    rows = _rows(column)
+def paragraphs(column: Sequence[Line], *, cells: bool = True) -> list[Paragraph]:
+    """`column` in pieces that a reader would call paragraphs, headings, items or rows of a table.
+
+    Without `cells` no gap parts a line, however wide.
+    """
+    rows = _rows(column, _CELL if cells else math.inf)
     whole = [joined(row) for row in rows]
     usual = _usual_leading(whole)
     edges = min((line.start for line in whole), default=0.0), max((line.end for line in whole), default=0.0)
@@ -81,14 +85,14 @@ def _paragraph(rows: Sequence[tuple[Line, ...]], first: Line, breaks: set[int]) 
     return Paragraph(tuple(rows), bool(_ITEM.match(first.text)), tabular, frozenset(breaks))
 
 
-def _rows(column: Sequence[Line]) -> list[tuple[Line, ...]]:
+def _rows(column: Sequence[Line], gap: float) -> list[tuple[Line, ...]]:
     rows: list[list[Line]] = []
     for line in sorted(column, key=lambda line: (line.baseline, line.start)):
         if rows and abs(rows[-1][0].baseline - line.baseline) <= _ROW * min(rows[-1][0].size, line.size):
             rows[-1].append(line)
         else:
             rows.append([line])
-    return [tuple(sorted((part for line in row for part in split_at_gaps(line, _CELL)), key=_start)) for row in rows]
+    return [tuple(sorted((part for line in row for part in split_at_gaps(line, gap)), key=_start)) for row in rows]
 
 
 def _start(line: Line) -> float:

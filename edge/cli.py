@@ -95,11 +95,20 @@ _kv = click.option(
 @click.option("--password", metavar="TEXT", help="Opens encrypted PDF files.")
 @click.option(
     "--text",
-    type=click.Choice(["auto", "model", "layer"]),
+    type=click.Choice(["auto", "model", "layer", "ocr"]),
     default="auto",
     show_default=True,
-    help="Who reads text: the PDF where it can be trusted, else the model; the model; the PDF alone, without a model.",
+    help="Who reads text: the PDF where it can be trusted, else the model; the model; the PDF alone, without a model; "
+    "OCR (extra quick).",
 )
+@click.option(
+    "--layout",
+    type=click.Choice(["model", "detector"]),
+    default="model",
+    show_default=True,
+    help="Who finds the blocks of a page: the model, or a small detector (extra quick).",
+)
+@click.option("--quick", is_flag=True, help="The detector, and OCR for text that the PDF does not give (extra quick).")
 @click.option(
     "--page-deadline",
     "page_deadline_s",

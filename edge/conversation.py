@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from PIL import Image
 
@@ -20,6 +20,9 @@ from .document import Answer, Block, Page
 from .glyphs import PageGlyphs
 from .intake import Sheet
 from .protocol import Layout, PageProtocol, answer
+
+if TYPE_CHECKING:
+    from .quick_layout import QuickLayout
 
 PAGES_AT_ONCE = 2
 
@@ -37,8 +40,8 @@ class Asked(Protocol):
 class Conversation:
     """All pages of one document, in order. `cancel` drops what is still asked for.
 
-    `page_deadline_s` after the page before was done, or its own beginning if that is later, a page is ended with what
-    it has.
+    `quick` finds the blocks of pages in the model's place. `page_deadline_s` after the page before was done, or its own
+    beginning if that is later, a page is ended with what it has.
     """
 
     def __init__(
@@ -49,6 +52,7 @@ class Conversation:
         page_count: int,
         pictures: bool,
         page_deadline_s: float | None = None,
+        quick: QuickLayout | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._engine = engine
@@ -56,6 +60,7 @@ class Conversation:
         self._page_count = page_count
         self._pictures = pictures
         self._deadline_s = page_deadline_s
+        self._quick = quick
         self._clock = clock
         self._free_since = clock()  # when the page before was done
         self._open: deque[_PageInWork] = deque()
@@ -64,7 +69,7 @@ class Conversation:
     def pages(self, sheets: Iterator[Sheet]) -> Iterator[Page]:
         more = True
         while more or self._open:
-            while more and len(self._open) < PAGES_AT_ONCE and (not self._open or self._open[-1].layout_known):
+            while more and self._has_room():
                 more = self._admit(sheets)
             while self._open and self._open[0].done:
                 yield self._open.popleft().page(self._protocol, self._clock())
@@ -81,6 +86,12 @@ class Conversation:
         self._asked.clear()
         self._open.clear()
 
+    def _has_room(self) -> bool:
+        """For another page; not while one is done, for finding its blocks may take a while."""
+        if not self._open:
+            return True
+        return len(self._open) < PAGES_AT_ONCE and self._open[-1].layout_known and not self._open[0].done
+
     def _admit(self, sheets: Iterator[Sheet]) -> bool:
         """Ask for the layout of the next page; False when there is none."""
         started = self._clock()
@@ -93,8 +104,23 @@ class Conversation:
             work.fail(sheet.error or "cannot be drawn")
         else:
             work.image, work.size_px, work.glyphs = sheet.image, sheet.image.size, sheet.glyphs
-            self._asked[self._engine.submit(self._protocol.layout_request(sheet.image))] = work, None
+            if self._quick is None:
+                self._asked[self._engine.submit(self._protocol.layout_request(sheet.image))] = work, None
+            else:
+                self._look(work, sheet.image, self._quick)
         return True
+
+    def _look(self, work: _PageInWork, image: Image.Image, quick: QuickLayout) -> None:
+        """Find the blocks without the model, and ask it for those that it alone can read."""
+        glyphs = work.glyphs
+        work.image = work.glyphs = None
+        try:
+            blocks = quick.blocks(image, glyphs)
+            work.layout = self._protocol.found(image, blocks, pictures=self._pictures)
+        except Exception as error:  # files hold whatever they hold; one page is what that may cost
+            work.fail(f"its blocks could not be found: {error!r}")
+            return
+        self._ask(work, work.layout)
 
     def _end_late_page(self) -> None:
         """Withdraw what is still asked for the first page when its time is over; the engine then says `cancelled`."""
@@ -135,7 +161,10 @@ class Conversation:
             from .layer_page import blocks_instead
 
             work.instead = blocks_instead(glyphs)
-        requests, work.layout.requests = work.layout.requests, {}
+        self._ask(work, work.layout)
+
+    def _ask(self, work: _PageInWork, layout: Layout) -> None:
+        requests, layout.requests = layout.requests, {}
         work.waiting = len(requests)
         work.done = not requests
         for index, request in requests.items():

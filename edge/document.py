@@ -12,7 +12,13 @@ from typing import Any
 Box = tuple[float, float, float, float]
 
 STOP, ERROR = "stop", "error"
-MODEL, LAYER, AUTO = "model", "layer", "auto"  # who reads the text: the model, the PDF alone, each where it can
+MODEL, LAYER, OCR, AUTO = (
+    "model",
+    "layer",
+    "ocr",
+    "auto",
+)  # who reads text; auto: the PDF where it can
+DETECTOR = "detector"  # who finds blocks in place of the model
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +65,11 @@ class Block:
     """One block of a page. `type` is the protocol's word for it: text, title, table, equation, image, list, ...
 
     `content` is text, HTML for a table, LaTeX between \\[ and \\] for an equation, None for what is not read (figures,
-    containers). `source` says who read it: "model", or "layer" when it is the PDF's own text. `answer` is None for
-    what the model was not asked. `angle` is how far the block is turned on the page, in degrees, or
-    None when the model did not say. `continues` marks text that goes on from the text block before it. `picture` is
-    the upright crop as JPEG, kept for figures, tables and formulas when asked for; `image_path` is where it was
+    containers). `source` says who read it: "model", "layer" when it is the PDF's own text, or "ocr"; `found_by` says
+    whose box it is: one of these, or "detector". `answer` is None for what the model was not asked. `angle` is how far
+    the block is turned on the page, in degrees, or None when nobody said. `continues` marks text that goes on from the
+    text block before it. `picture` is the upright crop as JPEG, kept for figures, tables and formulas when asked for;
+    `image_path` is where it was
     written, relative to the output directory.
     """
 
@@ -75,6 +82,7 @@ class Block:
     picture: bytes | None = field(default=None, repr=False)
     image_path: str | None = None
     source: str = MODEL
+    found_by: str = MODEL
 
     @property
     def finish_reason(self) -> str | None:
@@ -87,6 +95,7 @@ class Block:
             "angle": self.angle,
             "content": self.content,
             "source": self.source,
+            "found_by": self.found_by,
             "continues": self.continues,
             "image_path": self.image_path,
             **(self.answer.to_dict() if self.answer else _NOT_ASKED),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 Rect = tuple[float, float, float, float]
 
@@ -41,3 +41,37 @@ class PageGlyphs:
     height: float
     glyphs: tuple[Glyph, ...]
     blank: bool = False
+
+
+def upright(page: PageGlyphs, turn: int) -> PageGlyphs:
+    """`page` turned back by `turn`, 0, 90, 180 or 270 degrees, so that text which ran that way runs level."""
+    if turn == 0:
+        return page
+    width, height = (page.width, page.height) if turn == 180 else (page.height, page.width)
+
+    def place(x: float, y: float) -> tuple[float, float]:
+        if turn == 90:
+            return y, page.width - x
+        return (page.width - x, page.height - y) if turn == 180 else (page.height - y, x)
+
+    def rect(given: Rect) -> Rect:
+        (x0, y0), (x1, y1) = place(given[0], given[1]), place(given[2], given[3])
+        return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+
+    turned = []
+    for glyph in page.glyphs:
+        x, y = place(glyph.x, glyph.y)
+        turned.append(
+            replace(glyph, ink=rect(glyph.ink), cell=rect(glyph.cell), x=x, y=y, turn=(glyph.turn - turn) % 360)
+        )
+    return replace(page, width=width, height=height, glyphs=tuple(turned))
+
+
+def turned_box(box: Rect, turn: int) -> Rect:
+    """A box of the page that was set `upright`, in fractions, as a box of the page as it was."""
+    left, top, right, bottom = box
+    if turn == 90:
+        return 1 - bottom, left, 1 - top, right
+    if turn == 180:
+        return 1 - right, 1 - bottom, 1 - left, 1 - top
+    return (top, 1 - right, bottom, 1 - left) if turn == 270 else box

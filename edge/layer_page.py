@@ -5,6 +5,7 @@ Tables come out row by row with tabs between their cells, and formulas as their 
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import re
 import time
@@ -76,13 +77,26 @@ def trouble(page: PageGlyphs) -> str | None:
     return None
 
 
-def layer_blocks(page: PageGlyphs) -> tuple[Block, ...]:
-    """The blocks of `page`. Text that runs in another direction than most comes after it, each direction by itself."""
+def layer_blocks(
+    page: PageGlyphs,
+    *,
+    body: float | None = None,
+    cells: bool = True,
+    source: str = LAYER,
+    found_by: str | None = None,
+) -> tuple[Block, ...]:
+    """The blocks of `page`. Text that runs in another direction than most comes after it, each direction by itself.
+
+    `body` is the size of running text, by which headings are told: most of the glyphs have it unless it is given.
+    Without `cells` wide gaps are gaps of justified text and no table's. `source` is who read the glyphs, `found_by`
+    who found where they are, the same unless given.
+    """
     by_turn: dict[int, list[Glyph]] = {}
     for glyph in _used(page):
         by_turn.setdefault(glyph.turn, []).append(glyph)
     turns = sorted(by_turn, key=lambda turn: (-len(by_turn[turn]), turn))
-    return tuple(block for turn in turns for block in _blocks(page, by_turn[turn], turn))
+    blocks = (block for turn in turns for block in _blocks(page, by_turn[turn], turn, body, cells))
+    return tuple(dataclasses.replace(block, source=source, found_by=found_by or source) for block in blocks)
 
 
 def _used(page: PageGlyphs) -> list[Glyph]:
@@ -90,22 +104,23 @@ def _used(page: PageGlyphs) -> list[Glyph]:
     return [glyph for glyph in page.glyphs if glyph.shown] or list(page.glyphs)
 
 
-def _blocks(page: PageGlyphs, glyphs: Sequence[Glyph], turn: int) -> list[Block]:
+def _blocks(page: PageGlyphs, glyphs: Sequence[Glyph], turn: int, body: float | None, cells: bool) -> list[Block]:
     found = words(glyphs)
     if is_vertical(found):
         return [_vertical(page, column) for column in _stacks(found)]
-    body = body_size(glyphs)
+    body = body or body_size(glyphs)
     bold_body = _is_bold(glyphs)
     hyphened = typed.vocabulary([word.text for word in found])
     blocks = []
-    for column in in_reading_order([part for line in lines(found) for part in _parts(line)]):
-        for paragraph in paragraphs(column):
+    parts = [part for line in lines(found) for part in (_parts(line) if cells else [line])]
+    for column in in_reading_order(parts):
+        for paragraph in paragraphs(column, cells=cells):
             text = paragraph.text(hyphened)
             if text:
                 box = _box(page, [glyph for line in paragraph.lines for glyph in line.glyphs])
                 kind = _kind(paragraph, text, box, body=body, bold_body=bold_body)
                 angle = turn if turn % 90 == 0 else None
-                blocks.append(Block(type=kind, box=box, angle=angle, content=text, source=LAYER))
+                blocks.append(Block(type=kind, box=box, angle=angle, content=text))
     return blocks
 
 
@@ -117,7 +132,7 @@ def _parts(line: Line) -> list[Line]:
 
 def _kind(paragraph: Paragraph, text: str, box: Box, *, body: float, bold_body: bool) -> str:
     glyphs = [glyph for line in paragraph.lines for glyph in line.glyphs]
-    if len(paragraph.lines) == 1 and (box[3] <= _MARGIN or box[1] >= 1 - _MARGIN) and _PAGE_NUMBER.fullmatch(text):
+    if len(paragraph.lines) == 1 and (box[3] <= _MARGIN or box[1] >= 1 - _MARGIN) and is_page_number(text):
         return "page_number"
     if paragraph.tabular:
         return "text"
@@ -138,6 +153,16 @@ def _kind(paragraph: Paragraph, text: str, box: Box, *, body: float, bold_body: 
     return "text"
 
 
+def is_page_number(text: str) -> bool:
+    """Whether `text` may be the number of a page, by itself."""
+    return _PAGE_NUMBER.fullmatch(text) is not None
+
+
+def heading_type(size: float, body: float) -> str:
+    """The type of a heading of this size over text of the size `body`."""
+    return "title" if size >= _TITLE * body else "paragraph_title"
+
+
 def _is_bold(glyphs: Sequence[Glyph]) -> bool:
     return 2 * sum(bool(_BOLD.search(glyph.font)) for glyph in glyphs) > len(glyphs)
 
@@ -155,7 +180,7 @@ def _stacks(found: Sequence[Word]) -> list[list[Word]]:
 
 def _vertical(page: PageGlyphs, column: Sequence[Word]) -> Block:
     box = _box(page, [glyph for word in column for glyph in word.glyphs])
-    return Block("text", box, angle=0, content="".join(word.text for word in column), source=LAYER)
+    return Block("text", box, angle=0, content="".join(word.text for word in column))
 
 
 def _box(page: PageGlyphs, glyphs: Sequence[Glyph]) -> Box:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 from PIL import Image
 
 from . import typed
@@ -40,8 +41,7 @@ class PrintCheck:
         if right <= left or bottom <= top:
             return "it lies outside of the page"
         grey = np.asarray(self._image.crop((left, top, right, bottom)).convert("L"), dtype=np.int16)
-        ground = 16 * int(np.bincount(grey.ravel() // 16, minlength=16).argmax()) + 8
-        ink = np.abs(grey - ground) > _CONTRAST
+        ink = ink_of(grey)
         drawn = [each for each, glyph in zip(extent, glyphs, strict=True) if typed.clean(glyph.text).strip()]
         seen = sum(bool(ink[_part(each, left, top)].any()) for each in drawn)
         if seen < _SEEN * len(drawn):
@@ -68,6 +68,12 @@ class PrintCheck:
             left, right = min(left, glyph.cell[0]), max(right, glyph.cell[2])
             top, bottom = min(top, glyph.y - _ASCENT * glyph.size), max(bottom, glyph.y + _DESCENT * glyph.size)
         return self._pixels((left, top, right, bottom))
+
+
+def ink_of(grey: NDArray[np.int16]) -> NDArray[np.bool_]:
+    """Where `grey`, values from 0 to 255, is not the ground that most of it is."""
+    ground = 16 * int(np.bincount(grey.ravel() // 16, minlength=16).argmax()) + 8
+    return np.asarray(np.abs(grey - ground) > _CONTRAST)
 
 
 def _part(pixels: Box, left: int, top: int) -> tuple[slice, slice]:

@@ -9,19 +9,23 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loguru import logger
 from mineru_vl_utils.mineru_client import DEFAULT_PROMPTS, DEFAULT_SAMPLING_PARAMS, MinerUClientHelper
+from mineru_vl_utils.structs import ContentBlock
 from PIL import Image
 
 from mineru_edge.runtime.request import DecodeParams, Request, Result
 
-from .document import LAYER, MODEL, STOP, Answer, Block, Box
+from .document import LAYER, MODEL, OCR, STOP, Answer, Block, Box
 from .glyphs import PageGlyphs
+
+if TYPE_CHECKING:
+    from .ocr import Ocr
 
 _log = logging.getLogger(__name__)
 
@@ -39,6 +43,7 @@ CONTAINERS = frozenset({"list", "image_block", "equation_block"})
 JPEG_QUALITY = 92
 
 _SLOT = "_mineru_edge_slot"  # where a library block remembers its number through the clean-up
+_GIVEN = "_mineru_edge_given"  # the same for a block that was found without the model
 _COVERED = 0.9  # the library merges equations into their equation_block from this overlap on
 
 
@@ -46,22 +51,28 @@ _COVERED = 0.9  # the library merges equations into their equation_block from th
 class Layout:
     """The blocks of one page while they are being read. `blocks` are the library's; `types` are as the model said.
 
-    `texts` are those of blocks that need not be asked for, by block index.
+    `texts` are those of blocks that need not be asked for, by block index, each with who read it; `found_by` says
+    whose boxes they are, block by block.
     """
 
     blocks: list[Any]
     types: tuple[str, ...]
     pictures: dict[Box, bytes]
     requests: dict[int, Request]
-    texts: dict[int, str]
+    texts: dict[int, tuple[str, str]]
+    found_by: tuple[str, ...]
 
 
 class PageProtocol:
     """Requests out, blocks back, for one bundle's layout size (width, height) in pixels."""
 
-    def __init__(self, layout_size: tuple[int, int], *, deadline_s: float | None = None) -> None:
+    def __init__(
+        self, layout_size: tuple[int, int], *, deadline_s: float | None = None, ocr: Ocr | None = None
+    ) -> None:
+        """`ocr` reads blocks of text in the model's place, those that the PDF's own text does not give."""
         logger.disable("mineru_vl_utils")  # it reports every answer at DEBUG, on stderr unless told otherwise
         self._deadline_s = deadline_s
+        self._ocr = ocr
         self._helper = MinerUClientHelper(
             backend="mineru-edge",
             prompts=DEFAULT_PROMPTS,
@@ -88,24 +99,60 @@ class PageProtocol:
         Blocks of text that `glyphs`, those of a PDF page, can be trusted for are not asked for.
         """
         blocks: list[Any] = self._helper.parse_layout_output(text)
+        crops = self._crops(page, blocks)
+        wanted = {index: blocks[index].type for index in crops}
+        texts: dict[int, tuple[str, str]] = {}
+        if glyphs is not None and glyphs.glyphs:
+            texts.update(_layer_texts(page, blocks, wanted, glyphs))
+        if self._ocr is not None:
+            texts.update(_ocr_texts(page, blocks, {i: kind for i, kind in wanted.items() if i not in texts}, self._ocr))
+        return self._layout(page, blocks, crops, texts, [MODEL] * len(blocks), pictures)
+
+    def found(self, page: Image.Image, blocks: Sequence[Block], *, pictures: bool) -> Layout:
+        """The same for blocks that others have found; the model is asked for those that have no content."""
+        given: list[Any] = []
+        for block in blocks:
+            left, top, right, bottom = block.box
+            if left < right and top < bottom:
+                given.append(ContentBlock(block.type, [left, top, right, bottom], block.angle))
+                given[-1][_GIVEN] = block
+        crops = self._crops(page, given)
+        sources = [each.pop(_GIVEN) for each in given]
+        texts = {
+            index: (block.content, block.source) for index, block in enumerate(sources) if block.content is not None
+        }
+        return self._layout(page, given, crops, texts, [block.found_by for block in sources], pictures)
+
+    def _crops(self, page: Image.Image, blocks: list[Any]) -> dict[int, tuple[Any, str, Any]]:
+        """Picture, prompt and sampling for the blocks that can be asked for; the library may drop some of `blocks`."""
         state = random.getstate()
         random.seed(0)  # the library marks pictures inside tables with random letters, which the model then reads
         try:
             crops, prompts, samplings, indices = self._helper.prepare_for_extract(page, blocks)
         finally:
             random.setstate(state)
+        return dict(zip(indices, zip(crops, prompts, samplings, strict=True), strict=True))
+
+    def _layout(
+        self,
+        page: Image.Image,
+        blocks: list[Any],
+        crops: Mapping[int, tuple[Any, str, Any]],
+        texts: dict[int, tuple[str, str]],
+        found_by: Sequence[str],
+        pictures: bool,
+    ) -> Layout:
         for index, block in enumerate(blocks):
             block[_SLOT] = index
-        texts = _layer_texts(page, blocks, indices, glyphs) if glyphs is not None and glyphs.glyphs else {}
         requests = {
             index: Request(
                 crop, prompt, self._params(sampling, token_cap(blocks[index].type, blocks[index].bbox, page))
             )
-            for crop, prompt, sampling, index in zip(crops, prompts, samplings, indices, strict=True)
+            for index, (crop, prompt, sampling) in crops.items()
             if index not in texts
         }
         kept = {_box(block): _picture(page, block) for block in blocks if pictures and block.type in PICTURED}
-        return Layout(blocks, tuple(block.type for block in blocks), kept, requests, texts)
+        return Layout(blocks, tuple(block.type for block in blocks), kept, requests, texts, tuple(found_by))
 
     def finish(self, layout: Layout, results: Mapping[int, Result]) -> tuple[Block, ...]:
         """The page's blocks, cleaned up, each with how it was answered. `results` are those of `layout.requests`."""
@@ -130,13 +177,15 @@ class PageProtocol:
                 given = answers.get(slot)
                 if layout.types[slot] == "list_item":
                     kind = "list_item"  # the library calls these text, which would hide where a list is
+            text, source = layout.texts.get(slot, (block.content, MODEL))
             finished.append(
                 Block(
                     type=kind,
                     box=box,
                     angle=block.angle,
-                    content=layout.texts.get(slot, block.content),
-                    source=LAYER if slot in layout.texts else MODEL,
+                    content=text,
+                    source=source,
+                    found_by=layout.found_by[slot or 0],
                     answer=given,
                     continues=bool(block.get("merge_prev", False)),
                     picture=layout.pictures.get(box),
@@ -154,20 +203,36 @@ class PageProtocol:
         )
 
 
-def _layer_texts(page: Image.Image, blocks: list[Any], asked: list[int], glyphs: PageGlyphs) -> dict[int, str]:
+def _layer_texts(
+    page: Image.Image, blocks: list[Any], asked: Mapping[int, str], glyphs: PageGlyphs
+) -> dict[int, tuple[str, str]]:
     from .text_layer import TEXT_TYPES, TextLayer  # numpy and the tables of characters, for PDF pages alone
 
-    upright = {index: blocks[index].type for index in asked if blocks[index].angle in (0, None)}
-    wanted = {index: kind for index, kind in upright.items() if kind in TEXT_TYPES}
+    wanted = {index: kind for index, kind in asked.items() if kind in TEXT_TYPES and blocks[index].angle in (0, None)}
     if not wanted:
         return {}
-    # Containers hold no words of their own.
-    holders = {index: _box(block) for index, block in enumerate(blocks) if block.type not in CONTAINERS}
     try:
-        return TextLayer(glyphs, page).texts(holders, wanted)
+        texts = TextLayer(glyphs, page).texts(_holders(blocks), wanted)
     except Exception:  # files hold whatever they hold; the model reads this page then
         _log.warning("the text layer of a page could not be used", exc_info=True)
         return {}
+    return {index: (text, LAYER) for index, text in texts.items()}
+
+
+def _ocr_texts(page: Image.Image, blocks: list[Any], asked: Mapping[int, str], ocr: Ocr) -> dict[int, tuple[str, str]]:
+    from .ocr_texts import ocr_texts
+    from .text_layer import TEXT_TYPES
+
+    wanted = {index: kind for index, kind in asked.items() if kind in TEXT_TYPES}
+    if not wanted:
+        return {}
+    texts = ocr_texts(ocr.page(page), page, _holders(blocks), wanted)
+    return {index: (text, OCR) for index, text in texts.items() if text}
+
+
+def _holders(blocks: list[Any]) -> dict[int, Box]:
+    """The boxes that words can be in; containers hold no words of their own."""
+    return {index: _box(block) for index, block in enumerate(blocks) if block.type not in CONTAINERS}
 
 
 def token_cap(kind: str, box: Box, page: Image.Image) -> int:

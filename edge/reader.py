@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Generator, Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from mineru_edge.models.bundle import Bundle, KVKind, embedded
 from mineru_edge.models.errors import MineruEdgeError
 
-from .document import AUTO, LAYER, MODEL, Document, Memory, Page
+from .document import AUTO, DETECTOR, LAYER, MODEL, OCR, Document, Memory, Page
 from .drawer import LIMIT_S, Drawer, room_bytes
 from .intake import MAX_IMAGE_PX, Input, Sheet, open_source, source_name
 from .memory import MemoryWatch
@@ -24,8 +24,11 @@ from .units import parse_bytes
 if TYPE_CHECKING:
     from mineru_edge.runtime.engine import Engine
     from mineru_edge.runtime.plan import Plan
+    from mineru_edge.runtime.request import Request, Step
 
+    from .ocr import Ocr
     from .protocol import PageProtocol
+    from .quick_layout import QuickLayout
 
 DPI_RANGE = (36, 600)
 
@@ -42,6 +45,10 @@ class Reader:
     `text` says who reads: "auto" takes a block of text from the PDF where that can be trusted, a whole page where the
     model finds no block, and asks the model for all else; "model" asks it for everything; "layer" takes the PDF's own
     text alone and opens no model, and cannot read pictures.
+
+    `layout` says who finds the blocks: the "model", or a small "detector" in its place. `text` "ocr" lets OCR read all
+    blocks of text. `quick` is the detector, and of text what can be trusted in the PDF and for the rest OCR; tables and
+    formulas are the model's then, which is opened when the first one comes. These need the extra `quick`.
 
     `kv` "int8" keeps keys and values in a quarter of the memory, BundleError where the bundle has no
     decoder for it.
@@ -62,6 +69,8 @@ class Reader:
         block_deadline_s: float | None = None,
         page_deadline_s: float | None = None,
         text: str = AUTO,
+        layout: str = MODEL,
+        quick: bool = False,
         kv: KVKind = "fp32",
     ) -> None:
         low, high = DPI_RANGE
@@ -73,8 +82,14 @@ class Reader:
         for name, value in (("threads", threads), ("slots", slots)):
             if value is not None and value < 1:
                 raise MineruEdgeError(f"{name} must be at least 1, found {value}")
-        if text not in (AUTO, MODEL, LAYER):
-            raise MineruEdgeError(f"text must be {AUTO}, {MODEL} or {LAYER}, found {text!r}")
+        if text not in (AUTO, MODEL, LAYER, OCR):
+            raise MineruEdgeError(f"text must be {AUTO}, {MODEL}, {LAYER} or {OCR}, found {text!r}")
+        if layout not in (MODEL, DETECTOR):
+            raise MineruEdgeError(f"layout must be {MODEL} or {DETECTOR}, found {layout!r}")
+        if quick and text != AUTO:
+            raise MineruEdgeError(f"quick chooses who reads text, found text {text!r} with it")
+        if text == LAYER and layout == DETECTOR:
+            raise MineruEdgeError("text layer finds blocks by itself", hint="leave layout out, or take quick")
         if kv not in ("fp32", "int8"):
             raise MineruEdgeError(f"kv must be fp32 or int8, found {kv!r}")
         limit_bytes = None if memory_limit is None else parse_bytes(memory_limit)
@@ -83,18 +98,28 @@ class Reader:
         self._max_image_px = max_image_px
         self._block_deadline_s, self._page_deadline_s = block_deadline_s, page_deadline_s
         self._text = text
+        self._finder = DETECTOR if quick else layout
+        self._quickly = quick
         self._limit_bytes, self._threads, self._slots, self._kv = limit_bytes, threads, slots, kv
         self._path = embedded() if bundle is None else bundle
         self._bundle: Bundle | None = None
         self._engine: Engine | None = None
         self._protocol: PageProtocol | None = None
+        self._plan: Plan | None = None
+        self._ocr: Ocr | None = None
+        self._quick: QuickLayout | None = None
         self._reading: str | None = None
         self._closed = False
         self._drawer: Drawer | None = None
         self._watch = MemoryWatch(others=lambda: self._drawer.process_ids if self._drawer else ())
         if text != LAYER:
-            with self._watch:
-                self._open()  # at once, so that a bad bundle or too small a limit is known before the first page
+            with self._watch:  # at once, so that a bad bundle or too small a limit is known before the first page
+                if self._finder == DETECTOR:
+                    self._plan = _plan_for(self.bundle, self._engine_options())
+                    self._quick = self._open_quick()
+                else:
+                    self._ocr = self._open_ocr() if text == OCR else None
+                    self._open()
 
     @property
     def bundle(self) -> Bundle:
@@ -106,7 +131,7 @@ class Reader:
     @property
     def plan(self) -> Plan:
         """What the memory is planned for, part by part. It is the model's: opened for it when text is "layer"."""
-        return self._open().plan
+        return self._plan or self._open().plan
 
     def read(self, source: Input, *, pages: str | Sequence[int] | None = None, pictures: bool = False) -> Document:
         """Read all `pages` of `source`: a path, bytes, a binary stream or a PIL image. See `pages` for the options."""
@@ -168,7 +193,7 @@ class Reader:
                 dpi=self._dpi,
                 password=self._password,
                 max_image_px=self._max_image_px,
-                text=self._text,
+                text=MODEL if self._text == OCR else self._text,
                 drawer=self._drawing(),
             )
             try:
@@ -188,11 +213,12 @@ class Reader:
         from .conversation import Conversation
 
         work = Conversation(
-            self._open(),
+            _LateEngine(self._open) if self._quick else self._open(),
             self._page_protocol(),
             page_count=page_count,
             pictures=pictures,
             page_deadline_s=self._page_deadline_s,
+            quick=self._quick,
         )
         try:
             yield from work.pages(sheets)
@@ -202,17 +228,36 @@ class Reader:
     def _open(self) -> Engine:
         if self._engine is None:
             self._check_open()
-            self._engine = _open_engine(
-                self.bundle, limit_bytes=self._limit_bytes, threads=self._threads, slots=self._slots, kv=self._kv
-            )
+            self._engine = _open_engine(self.bundle, threads=self._threads, **self._engine_options())
+            self._plan = self._engine.plan
         return self._engine
+
+    def _engine_options(self) -> dict[str, Any]:
+        quick = self._finder == DETECTOR or self._text == OCR
+        return {"limit_bytes": self._limit_bytes, "slots": self._slots, "kv": self._kv, "quick": quick}
+
+    def _open_ocr(self) -> Ocr:
+        from mineru_edge.runtime.threads import thread_count
+
+        from .ocr import Ocr
+
+        return Ocr(threads=self._threads or thread_count())
+
+    def _open_quick(self) -> QuickLayout:
+        from mineru_edge.runtime.threads import thread_count
+
+        from .detector import Detector
+        from .quick_layout import QuickLayout
+
+        trusted = {AUTO: {LAYER, OCR} if self._quickly else {LAYER}, OCR: {OCR}, MODEL: set()}[self._text]
+        return QuickLayout(Detector(threads=self._threads or thread_count()), self._open_ocr(), trusted=trusted)
 
     def _drawing(self) -> Drawer:
         """The process for pages, one for all documents."""
         if self._drawer is None:
             limit_s = min(LIMIT_S, self._page_deadline_s or LIMIT_S)
-            if self._engine is not None:
-                plan = self._engine.plan
+            if self._plan is not None:
+                plan = self._plan
                 self._drawer = Drawer(memory_bytes=plan.drawing_bytes, limit_s=limit_s, stays=plan.drawer_stays)
             elif self._limit_bytes is not None:
                 self._drawer = Drawer(memory_bytes=room_bytes(self._limit_bytes), limit_s=limit_s)
@@ -225,7 +270,7 @@ class Reader:
 
         if self._protocol is None:
             size = self.bundle.preprocessing.layout_size
-            self._protocol = PageProtocol(size, deadline_s=self._block_deadline_s)
+            self._protocol = PageProtocol(size, deadline_s=self._block_deadline_s, ocr=self._ocr)
         return self._protocol
 
     def _check_open(self) -> None:
@@ -239,9 +284,43 @@ def _layer_pages(sheets: Iterator[Sheet], page_count: int) -> Iterator[Page]:
     return (layer_page(sheet, page_count) for sheet in sheets)
 
 
-def _open_engine(
-    bundle: Bundle, *, limit_bytes: int | None, threads: int | None, slots: int | None, kv: KVKind
-) -> Engine:
+class _LateEngine:
+    """An engine that is opened when it is first asked: a page without tables and formulas needs none."""
+
+    def __init__(self, opened: Callable[[], Engine]) -> None:
+        self._opened = opened
+        self._engine: Engine | None = None
+
+    def submit(self, request: Request) -> int:
+        self._engine = self._opened()
+        return self._engine.submit(request)
+
+    def step(self) -> Sequence[Step]:
+        assert self._engine is not None, "nothing was asked for"
+        return self._engine.step()
+
+    def cancel(self, ticket: int | None) -> None:
+        if self._engine is not None:
+            self._engine.cancel(ticket)
+
+
+def _plan_for(bundle: Bundle, options: dict[str, Any]) -> Plan:
+    from mineru_edge.runtime.engine import plan_for
+
+    return plan_for(bundle, **_of_engine(**options))
+
+
+def _open_engine(bundle: Bundle, *, threads: int | None, **options: Any) -> Engine:
     from mineru_edge.runtime.engine import Engine
 
-    return Engine.open(bundle, memory_limit_bytes=limit_bytes, threads=threads, slots=slots, kv=kv, drawn_apart=True)
+    options = _of_engine(**options)
+    return Engine.open(bundle, threads=threads, memory_limit_bytes=options.pop("limit_bytes"), **options)
+
+
+def _of_engine(*, quick: bool, **options: Any) -> dict[str, Any]:
+    """Options of the Reader in the engine's words."""
+    from mineru_edge.runtime.plan import NOTHING
+
+    from .quick import BESIDE
+
+    return {"drawn_apart": True, "beside": BESIDE if quick else NOTHING, **options}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
@@ -48,31 +49,51 @@ class TextLayer:
         A word belongs to the smallest of all `boxes` that holds most of it, so that none is taken twice and none out
         of the formula or picture within a paragraph.
         """
-        owned: dict[int, list[Word]] = {}
-        for word in self._words:
-            holding = [index for index, box in boxes.items() if self._holds(box, word)]
-            if holding:
-                owned.setdefault(min(holding, key=lambda index: _area(boxes[index])), []).append(word)
+        owned = self.owned(boxes)
         return {
-            index: self._text(owned[index], by_line=kind in _BY_LINE)
+            index: self.text(owned[index], by_line=kind in _BY_LINE)
             for index, kind in wanted.items()
-            if index in owned and self.doubt(boxes[index], owned[index]) is None
+            if owned.get(index) and self.doubt(boxes[index], owned[index]) is None
         }
 
-    def doubt(self, box: Box, inside: Sequence[Word]) -> str | None:
-        """Why the words `inside` are not what the picture shows in `box`; None when they are."""
+    def owned(self, boxes: Mapping[int, Box]) -> dict[int | None, list[Word]]:
+        """The upright words of each of `boxes` that has some, and under None those in no box."""
+        owned: dict[int | None, list[Word]] = {}
+        for word in self._words:
+            holding = [index for index, box in boxes.items() if self._holds(box, word)]
+            owner = min(holding, key=lambda index: _area(boxes[index])) if holding else None
+            owned.setdefault(owner, []).append(word)
+        return owned
+
+    def owned_by_line(self, boxes: Mapping[int, Box]) -> dict[int | None, list[Word]]:
+        """The same where boxes are rough: words of one line that follow each other go where most of them are."""
+        owned = self.owned(boxes)
+        votes: dict[int, Counter[int | None]] = {}
+        for index, held in owned.items():
+            for word in held:
+                votes.setdefault(word.piece, Counter())[index] += len(word.text)
+        together: dict[int | None, list[Word]] = {}
+        for held in owned.values():
+            for word in held:
+                together.setdefault(votes[word.piece].most_common(1)[0][0], []).append(word)
+        return together
+
+    def doubt(self, box: Box, inside: Sequence[Word], *, formulas: bool = False) -> str | None:
+        """Why the words `inside` are not what the picture shows in `box`; None when they are. `formulas` are let
+        pass when their structure is not asked for."""
         glyphs = [glyph for word in inside for glyph in word.glyphs]
         if any(self._within(box, glyph) for glyph in self._turned):
             return "some of it is turned"
         if not all(glyph.known and typed.known(glyph.text) for glyph in glyphs):
             return "some signs have no meaning in the file"
-        if any(is_formula(glyph) for glyph in glyphs):
+        if not formulas and any(is_formula(glyph) for glyph in glyphs):
             return "it holds a formula"
         if is_vertical(inside):
             return "it is written from top to bottom"
         return self._print.doubt(box, glyphs)
 
-    def _text(self, inside: Sequence[Word], *, by_line: bool) -> str:
+    def text(self, inside: Sequence[Word], *, by_line: bool = False) -> str:
+        """These words as one text, or line by line."""
         found = [line.text for line in lines(inside)]
         return "\n".join(found) if by_line else typed.paragraph(found, self._hyphened)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from mineru_edge.models.errors import BudgetError, megabytes
 
 from .memory import own_memory
-from .plan import DRAWER, EMBEDDING, LIBRARIES, LOGITS, PAGES, STORE, TOKENIZER, WEIGHTS, WORK, Plan
+from .plan import BESIDE, DRAWER, EMBEDDING, LIBRARIES, LOGITS, PAGES, STORE, TOKENIZER, WEIGHTS, WORK, Plan
 from .private_memory import STATUS, limit_data, restore_data
 
 STACKS_BYTES = 32_000_000  # address space of threads to come; little of it is ever used
@@ -19,7 +19,7 @@ def ceiling_of(plan: Plan, limit_bytes: int) -> Ceiling:
     """For a process that has opened what `plan` is for and done no work yet. BudgetError when it holds more already
     than the plan has for it, so that the work would not fit."""
     own = own_memory(STATUS)
-    base = plan.bytes_of(LIBRARIES, TOKENIZER, WEIGHTS)
+    base = plan.bytes_of(LIBRARIES, TOKENIZER, WEIGHTS, BESIDE)
     to_come = max(0, base - own.resident_bytes) if own else 0
     return Ceiling(
         limit_bytes,

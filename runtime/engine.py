@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator
 from types import TracebackType
+from typing import Any
 
 from mineru_edge.models.bundle import Bundle, KVKind
 from mineru_edge.models.errors import EngineError
@@ -13,12 +14,18 @@ from .ceiling import Ceiling, ceiling_of
 from .graphs import Graphs, is_prepared, open_graphs
 from .kv import KVStore
 from .model import Model
-from .plan import Plan, make_plan
+from .plan import NOTHING, Beside, Plan, make_plan
 from .request import Request, Result, Step
 from .scheduler import Scheduler
 from .threads import thread_count
 
 logger = logging.getLogger(__name__)
+
+
+def plan_for(bundle: Bundle, *, kv: KVKind = "fp32", **options: Any) -> Plan:
+    """The plan that `Engine.open` would make with these options of `make_plan`, without opening anything."""
+    bundle.check_kv(kv)
+    return make_plan(bundle, packed_is_mapped=is_prepared(bundle, kv), kv=kv, **options)
 
 
 class Engine:
@@ -44,25 +51,25 @@ class Engine:
         patch_cap: int | None = None,
         kv: KVKind = "fp32",
         drawn_apart: bool = False,
+        beside: Beside = NOTHING,
     ) -> Engine:
         """Plan, allocate, open the graphs. BudgetError, BundleError or EngineError when one of these cannot be.
 
         None leaves the choice to the memory limit and the machine; no limit means most of what is available now. A
         limit that is given holds for the whole process until `close`, as far as the system can hold it, and for the
-        process that draws the pages when they are `drawn_apart`.
+        process that draws the pages when they are `drawn_apart`. `beside` is what else this process does.
         """
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, found {threads}")
-        bundle.check_kv(kv)
-        plan = make_plan(
+        plan = plan_for(
             bundle,
-            packed_is_mapped=is_prepared(bundle, kv),
-            kv=kv,
             limit_bytes=memory_limit_bytes,
             slots=slots,
             capacity_tokens=capacity_tokens,
             patch_cap=patch_cap,
+            kv=kv,
             drawn_apart=drawn_apart,
+            beside=beside,
         )
         try:
             store = KVStore(bundle.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens, kind=kv)

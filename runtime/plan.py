@@ -43,12 +43,24 @@ DRAWING_MOST_BYTES = 1_000_000_000  # more is a bomb: an A0 drawing that is one 
 LIBRARIES, TOKENIZER, EMBEDDING, WEIGHTS = "interpreter and engine", "tokenizer", "embedding rows", "weights kept"
 WORK, STORE, LOGITS, PAGES = "vision or decoding at work", "key-value store", "logits", "page rasters"
 DRAWER = "drawing process"
+BESIDE = "beside the model"
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
     name: str
     bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What else this process holds all the time, and what that takes while it works, when no graph of ours does."""
+
+    kept_bytes: int = 0
+    work_bytes: int = 0
+
+
+NOTHING = Beside()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,20 +113,22 @@ def make_plan(
     patch_cap: int | None = None,
     raster_px: int = RASTER_PX,
     drawn_apart: bool = False,
+    beside: Beside = NOTHING,
 ) -> Plan:
     """The largest plan within `limit_bytes`, or within most of the memory available now when that is None.
 
     What is given is kept; what is None starts at its best and is lowered as far as needed, slots first, then capacity,
     then the prefill chunk; then the drawing process goes between pages, and the patch cap is lowered. BudgetError when
     the lowest does not fit, with what would make it fit. ValueError for an option outside its range.
-    `packed_is_mapped` says that the decoder's weights were prepared, `drawn_apart` that another process draws pages.
+    `packed_is_mapped` says that the decoder's weights were prepared, `drawn_apart` that another process draws pages,
+    `beside` is other work that this process does.
     """
     _check_options(bundle, slots, capacity_tokens, patch_cap, raster_px)
     if limit_bytes is None and (available := available_bytes()) is not None:
         limit_bytes = int(available * SHARE_OF_AVAILABLE)
     choice = None
     for choice in _choices(bundle, slots, capacity_tokens, patch_cap):
-        parts = _parts(bundle, choice, raster_px**2, packed_is_mapped, kv, drawn_apart)
+        parts = _parts(bundle, choice, raster_px**2, packed_is_mapped, kv, drawn_apart, beside)
         need_bytes = _total(parts)
         if limit_bytes is None or need_bytes <= limit_bytes:
             return Plan(
@@ -130,8 +144,8 @@ def make_plan(
     assert choice is not None
     assert limit_bytes is not None
     given = {"slots": slots, "capacity_tokens": capacity_tokens, "patch_cap": patch_cap}
-    hint = _cure(bundle, given, raster_px, limit_bytes, packed_is_mapped, kv, drawn_apart)
-    prepared_bytes = _total(_parts(bundle, choice, raster_px**2, True, kv, drawn_apart))
+    hint = _cure(bundle, given, raster_px, limit_bytes, packed_is_mapped, kv, drawn_apart, beside)
+    prepared_bytes = _total(_parts(bundle, choice, raster_px**2, True, kv, drawn_apart, beside))
     if hint is None and not packed_is_mapped and prepared_bytes <= limit_bytes:
         hint = f"run `mineru-edge prepare {bundle.path}` first, which takes the decoder's weights off the heap"
     raise BudgetError(
@@ -175,6 +189,7 @@ def _parts(
     packed_is_mapped: bool,
     kv: KVKind,
     drawn_apart: bool = False,
+    beside: Beside = NOTHING,
 ) -> tuple[Part, ...]:
     text, sizes = bundle.text, {entry.path: entry.bytes for entry in bundle.files}
     packed = int(sizes[DECODER_DATA_FILE] * PACKED_PER_BYTE)
@@ -197,11 +212,12 @@ def _parts(
         Part(TOKENIZER, sizes[TOKENIZER_FILE] * TOKENIZER_BYTES_PER_BYTE),
         Part(EMBEDDING, embedding),
         Part(WEIGHTS, resident),
-        Part(WORK, max(vision, decoding, drawing if drawn_apart else 0)),  # never two of them at a time
+        Part(WORK, max(vision, decoding, drawing if drawn_apart else 0, beside.work_bytes)),  # one at a time
         Part(STORE, choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(ITEM_BYTES[kv])),
         Part(LOGITS, choice.slots * text.vocab * 4),
         Part(PAGES, RASTERS * raster_pixels * 3),
         Part(DRAWER, DRAWER_BYTES if drawn_apart and choice.drawer_stays else 0),
+        Part(BESIDE, beside.kept_bytes),
     )
     return tuple(part for part in parts if part.bytes)
 
@@ -243,6 +259,7 @@ def _cure(
     packed_is_mapped: bool,
     kv: KVKind,
     drawn_apart: bool,
+    beside: Beside,
 ) -> str | None:
     """The given option to lower, and to what, if lowering one alone is enough."""
     for name, value in given.items():
@@ -250,7 +267,7 @@ def _cure(
             continue
         for choice in _choices(bundle, **{**given, name: None}):
             lower = getattr(choice, name)
-            need_bytes = _total(_parts(bundle, choice, raster_px**2, packed_is_mapped, kv, drawn_apart))
+            need_bytes = _total(_parts(bundle, choice, raster_px**2, packed_is_mapped, kv, drawn_apart, beside))
             if lower < value and need_bytes <= limit_bytes:
                 return f"lower {name} from {value} to {lower}"
     return None
