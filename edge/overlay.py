@@ -11,7 +11,7 @@ from itertools import pairwise
 
 from PIL import Image, ImageDraw, ImageFont
 
-from .document import LAYER, Block, Page
+from .document import MODEL, Block, Page
 from .intake import Input, Source, open_source
 from .outputs import OutputFolder
 
@@ -81,7 +81,8 @@ def draw_blocks(image: Image.Image, page: Page) -> Image.Image:
         pen.rectangle(_pixels(image, block), outline=_colour(block), width=width)
     for number, block in enumerate(page.blocks, 1):
         left, top, _, _ = _pixels(image, block)
-        words = f"{number} {block.type}{f' ({LAYER})' if block.source == LAYER else ''}"
+        others = ", ".join(name for name in dict.fromkeys((block.found_by, block.source)) if name != MODEL)
+        words = f"{number} {block.type}{f' ({others})' if others else ''}"
         above = top - math.ceil(pen.textbbox((0, 0), words, font=font)[3])  # there it hides least
         _label(pen, (left, above if above >= 0 else top + width), words, _colour(block), font)
     return drawn

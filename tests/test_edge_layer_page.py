@@ -210,4 +210,4 @@ def test_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
     ]
     result = json.loads((tmp_path / "out" / "two_result.json").read_text("utf-8"))
     assert result["pages"][0]["blocks"][0]["source"] == "layer"
-    assert main(["parse", str(path), "--text", "ocr"]) == 2
+    assert main(["parse", str(path), "--text", "tesseract"]) == 2

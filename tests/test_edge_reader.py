@@ -151,7 +151,7 @@ def test_a_closed_reader_says_so(open_reader: Open) -> None:
         {"memory_limit": "lots"},
         {"block_deadline_s": 0},
         {"page_deadline_s": -1},
-        {"text": "ocr"},
+        {"text": "tesseract"},
     ],
 )
 def test_options_out_of_range_are_errors_of_ours(open_reader: Open, options: dict[str, Any]) -> None:
@@ -183,6 +183,7 @@ def test_the_result_says_everything(open_reader: Open) -> None:
             "angle": 0,
             "content": "word",
             "source": "model",
+            "found_by": "model",
             "continues": False,
             "image_path": None,
             "finish_reason": "stop",
