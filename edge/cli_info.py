@@ -72,14 +72,14 @@ def print_rows(rows: Sequence[tuple[str, str]]) -> None:
 
 
 def prepare_here(path: str | None, kv: KVKind) -> None:
-    """Pack the decoder of the bundle at `path`, None for the embedded one, for this machine; says where it lies."""
+    """Pack the weights of the bundle at `path`, None for the embedded one, for this machine; says where they lie."""
     from mineru_edge.runtime.graphs import prepare
 
     bundle = open_bundle(path)
     bundle.check_kv(kv)
-    folder = prepare(bundle, kv)
-    size = sum(file.stat().st_size for file in folder.iterdir())
-    click.echo(f"{folder}: {megabytes(size)}")
+    for folder in prepare(bundle, kv):
+        size = sum(file.stat().st_size for file in folder.iterdir())
+        click.echo(f"{folder}: {megabytes(size)}")
 
 
 def facts(bundle: Bundle) -> dict[str, Any]:

@@ -32,7 +32,12 @@ class Weights(Protocol):
 class Matrices:
     """Adds matrix products to one graph, each by the scheme that the table says."""
 
-    def __init__(self, graph: GraphWriter, schemes: Mapping[str, Scheme]) -> None:
+    def __init__(self, graph: GraphWriter, schemes: Mapping[str, Scheme], *, may_pack: bool = True) -> None:
+        """With `may_pack` false f32 products come out the same to the last bit whether the engine packs weights or not.
+
+        8-bit ones always do; a packed f32 one sums in another order. Then x has to be [rows, inputs].
+        """
+        self._may_pack = may_pack
         self._graph = graph
         self._schemes = schemes
 
@@ -60,7 +65,12 @@ class Matrices:
 
     def _fp32(self, x: str, matrix: Floats, bias: Floats | None, output: str) -> str:
         weight = self._graph.weight(f"{output}.weight", matrix.T)
-        return self._biased(self._graph.node("MatMul", [x, weight], _inner(output, bias)), bias, output)
+        inner = _inner(output, bias)
+        if self._may_pack:
+            y = self._graph.node("MatMul", [x, weight], inner)
+        else:
+            y = self._graph.node("Einsum", [x, weight], inner, equation="ri,io->ro")
+        return self._biased(y, bias, output)
 
     def _coded(self, name: str, x: str) -> tuple[str, str]:
         """8-bit codes of each row of x around 128, and what its products are to be multiplied with."""

@@ -21,7 +21,7 @@ _QUICK_GELU = 1.702
 
 def write_vision(graph: GraphWriter, shape: VisionShape, weights: Weights, schemes: Mapping[str, Scheme]) -> None:
     """Add all nodes, and save. The graph's inputs and outputs are those of `models.tensors`."""
-    matrices = Matrices(graph, schemes)
+    matrices = Matrices(graph, schemes, may_pack=False)  # `mineru-edge prepare` packs, and may change no answer
 
     def dense(name: str, x: str, output: str | None = None) -> str:
         matrix, bias = weights.read(f"{name}.weight"), weights.read(f"{name}.bias")

@@ -66,10 +66,13 @@ def is_prepared(bundle: Bundle, kv: KVKind) -> bool:
     return bool(_engine(bundle).is_prepared(bundle, kv))
 
 
-def prepare(bundle: Bundle, kv: KVKind) -> Path:
-    """Write that layout for this processor into the bundle's directory; where it lies. SpaceError, EngineError."""
-    folder: Path = _engine(bundle).prepare_decoder(bundle, kv)
-    return folder
+def prepare(bundle: Bundle, kv: KVKind) -> tuple[Path, ...]:
+    """Write both graphs in that layout for this processor into the bundle's directory; the folders they lie in.
+
+    SpaceError, EngineError.
+    """
+    folders: tuple[Path, ...] = _engine(bundle).prepare(bundle, kv)
+    return folders
 
 
 def _engine(bundle: Bundle) -> ModuleType:

@@ -31,7 +31,7 @@ from .private_memory import give_large_blocks_back
 
 _ERRORS_ONLY = 3
 _NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory")
-_PACKED_FILE, _PACKED_DATA_FILE = "decoder.onnx", "decoder.data"
+_PACKED_FILE, _PACKED_DATA_FILE = "packed.onnx", "packed.data"
 DECODER_GRAPHS: dict[KVKind, str] = {"fp32": DECODER_FILE, "int8": DECODER_KV8_FILE}
 ENGINE = f"onnxruntime-{onnxruntime.__version__}"
 
@@ -42,16 +42,18 @@ class OrtVision:
     def __init__(self, bundle: Bundle, *, threads: int) -> None:
         give_large_blocks_back()
         options = _options(threads)
-        # The int8 weights then stay mapped from the file, evictable; packed they would be on the heap once more.
-        options.add_session_config_entry("session.disable_prepacking", "1")
+        ready = prepared.find(bundle, ENGINE, VISION_FILE)
+        if ready is None:
+            # The int8 weights then stay mapped from the file, evictable; packed they would be on the heap once more.
+            options.add_session_config_entry("session.disable_prepacking", "1")
         # Planned reuse holds a buffer for its next user, blocks later: 624 MB for a page. An arena emptied after every
         # run takes 353 MB in the same time; no arena 253 MB and, with its pages faulted in anew, a third longer.
         options.enable_mem_reuse = False
         options.enable_cpu_mem_arena = True
-        self._session = _open(bundle.file(VISION_FILE), options)
+        self._session = _open(bundle.file(VISION_FILE) if ready is None else ready / _PACKED_FILE, options)
         self._run_options = onnxruntime.RunOptions()
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-        self._weights = Mapped(bundle.file(VISION_DATA_FILE))
+        self._weights = Mapped(bundle.file(VISION_DATA_FILE) if ready is None else ready / _PACKED_DATA_FILE)
 
     def run(self, patches: F32, cos: F32, sin: F32) -> F32:
         try:
@@ -164,11 +166,15 @@ class _Bound:
         self._checked = True
 
 
-def prepare_decoder(bundle: Bundle, kv: KVKind) -> Path:
-    """Write the decoder with its weights packed for this processor; `OrtDecoder` takes it from then on.
+def prepare(bundle: Bundle, kv: KVKind) -> tuple[Path, ...]:
+    """Write both graphs with their weights packed for this processor; they are taken from then on.
 
-    SpaceError when it cannot be written, EngineError when the bundle's decoder cannot be opened.
+    SpaceError when one cannot be written, EngineError when one of the bundle's cannot be opened.
     """
+    return _prepare(bundle, VISION_FILE), _prepare(bundle, DECODER_GRAPHS[kv])
+
+
+def _prepare(bundle: Bundle, graph: str) -> Path:
 
     def write(folder: Path) -> None:
         options = _options(1)
@@ -179,9 +185,9 @@ def prepare_decoder(bundle: Bundle, kv: KVKind) -> Path:
             ("session.optimized_model_external_initializers_min_size_in_bytes", "1024"),
         ):
             options.add_session_config_entry(key, value)
-        _open(bundle.file(DECODER_GRAPHS[kv]), options)
+        _open(bundle.file(graph), options)
 
-    return prepared.prepare(bundle, ENGINE, DECODER_GRAPHS[kv], write)
+    return prepared.prepare(bundle, ENGINE, graph, write)
 
 
 def is_prepared(bundle: Bundle, kv: KVKind) -> bool:

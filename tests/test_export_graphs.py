@@ -130,7 +130,7 @@ def test_integer_products_where_the_scheme_says_so(bundle: Bundle, kind: str) ->
     assert bits == [4 if kind == "int4" else 8] * (len(bits) - 1) + [8] * bool(bits)  # the head keeps 8
     assert {attribute(node, "block_size") for node in blocks} <= {128 if kind == "block128" else 32}
     assert len(rows) == 4 * bundle.vision.depth + 2
-    assert [node.op_type for node in vision].count("MatMul") == 1  # patch embedding
+    assert [node.op_type for node in vision].count("Einsum") == 1  # patch embedding
 
 
 def test_weights_lie_page_aligned_and_apart_in_the_data_file(bundle: Bundle) -> None:
