@@ -10,7 +10,7 @@ from mineru_edge.models import bundle as bundles
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--kills", type=int, default=3, help="moments at which a job is killed")
+    parser.addoption("--kills", type=int, default=2, help="moments at which a job is killed")
     parser.addoption("--long-pages", type=int, help="pages of a long document")
 
 
