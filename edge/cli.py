@@ -163,7 +163,7 @@ def prepare(bundle: str | None, kv: KVKind) -> None:
     "--only",
     "kinds",
     multiple=True,
-    type=click.Choice(["vision", "prefill", "decode", "page"]),
+    type=click.Choice(["vision", "prefill", "request", "decode", "page"]),
     help="This kind of work alone; may be given several times.",
 )
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Runs per case; medians.")

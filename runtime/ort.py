@@ -54,6 +54,7 @@ class OrtVision:
         self._run_options = onnxruntime.RunOptions()
         self._run_options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
         self._weights = Mapped(bundle.file(VISION_DATA_FILE) if ready is None else ready / _PACKED_DATA_FILE)
+        self._weights.drop()  # opening reads all of a packed file
 
     def run(self, patches: F32, cos: F32, sin: F32) -> F32:
         try:
@@ -77,6 +78,7 @@ class OrtDecoder:
         file = bundle.file(graph) if ready is None else ready / _PACKED_FILE
         self._session = _open(file, _options(threads))
         self._weights = Mapped(bundle.file(DECODER_DATA_FILE) if ready is None else ready / _PACKED_DATA_FILE)
+        self._weights.drop()
         self.row_multiple = int(self._session.get_modelmeta().custom_metadata_map.get(ROW_MULTIPLE, 2))
         self._text = bundle.text
         self._kv = kv
