@@ -31,6 +31,7 @@ _MODELS = {
 }
 _SIZE, _DESCENT = 0.8, 0.22  # of a line's height: the size of its font, and what hangs below the baseline
 _ALIKE = 1.4  # lines whose heights differ less have one size: heights are seen, and vary with the letters
+_READ_BOTH_WAYS = 3
 _UPSIDE_DOWN = {0: 180, 90: 270}
 
 Pixels = NDArray[np.uint8]
@@ -67,12 +68,10 @@ class Ocr:
         ((label, score),) = self._rapid(crop, use_det=False, use_cls=True, use_rec=False).cls_res
         return float(score) if label == "180" else -float(score)
 
-    def read(self, crop: Pixels) -> str:
-        """What an upright line says; nothing when that is too uncertain."""
+    def read(self, crop: Pixels) -> tuple[str, float]:
+        """What an upright line says, and how sure that is, 0 to 1."""
         result = self._rapid(crop, use_det=False, use_cls=False, use_rec=True)
-        if not result.txts or result.scores[0] < LEAST_SCORE:
-            return ""
-        return str(result.txts[0]).strip()
+        return (str(result.txts[0]).strip(), float(result.scores[0])) if result.txts else ("", 0.0)
 
 
 @dataclass(slots=True)
@@ -129,7 +128,8 @@ class PageLines:
             if not wanted(box):
                 continue
             if line.text is None:
-                line.text = self._ocr.read(line.crop)
+                text, score = self._ocr.read(line.crop)
+                line.text = text if score >= LEAST_SCORE else ""
             found += _glyphs(line, number)
         return PageGlyphs(self._width, self._height, tuple(found))
 
@@ -137,8 +137,17 @@ class PageLines:
         """All `lines` one way: short ones alone say little about which side is up."""
         if sum(self._ocr.is_upside_down(line.crop) * line.length for line in lines) <= 0:
             return
+        # It is wrong now and then about pages of few lines: they are read both ways.
+        longest = sorted(lines, key=lambda line: -line.length)[:_READ_BOTH_WAYS]
+        gain = sum(self._ocr.read(_turned(line.crop))[1] - self._ocr.read(line.crop)[1] for line in longest)
+        if gain <= 0:
+            return
         for line in lines:
-            line.turn, line.crop = turned, np.ascontiguousarray(line.crop[::-1, ::-1])
+            line.turn, line.crop = turned, _turned(line.crop)
+
+
+def _turned(crop: Pixels) -> Pixels:
+    return np.ascontiguousarray(crop[::-1, ::-1])
 
 
 def _line(quad: NDArray[np.float32], crop: Pixels) -> _Line:

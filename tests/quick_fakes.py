@@ -28,10 +28,10 @@ class FakeDetector:
 
 @dataclass
 class FakeOcr:
-    """Sees `lines`: (text, box in pixels). Taller than wide means that it runs down, or up where `upside_down`."""
+    """Sees `lines`: (text, box in pixels). All look upside down to it where `doubtful`; reading tells otherwise."""
 
     lines: Sequence[tuple[str, Box]] = ()
-    upside_down: bool = False
+    doubtful: bool = False
     looks: int = 0
     read_texts: list[str] = field(default_factory=list)
 
@@ -49,8 +49,8 @@ class FakeOcr:
         return PageLines(ocr, image.size, quads, crops)
 
     def is_upside_down(self, crop: Any) -> float:
-        return 1.0 if self.upside_down else -1.0
+        return 1.0 if self.doubtful else -1.0
 
-    def read(self, crop: Any) -> str:
+    def read(self, crop: Any) -> tuple[str, float]:
         self.read_texts.append(self.lines[int(crop[0, 0, 0])][0])
-        return self.read_texts[-1]
+        return self.read_texts[-1], 1.0

@@ -63,6 +63,12 @@ def test_only_wanted_lines_are_read_and_each_once() -> None:
     assert fake.read_texts == ["below", "above"]
 
 
+def test_lines_that_only_look_upside_down_are_left_as_they_are() -> None:
+    lines = FakeOcr([("level", (10, 10, 90, 20))], doubtful=True).page(Image.new("RGB", (100, 100)))
+    assert lines.turn == 0
+    assert {glyph.turn for glyph in lines.glyphs().glyphs} == {0}
+
+
 def test_letters_share_their_line_and_cjk_takes_twice_the_room() -> None:
     lines = FakeOcr([("a日b", (10, 10, 90, 20))]).page(Image.new("RGB", (100, 100)))
     glyphs = lines.glyphs().glyphs
