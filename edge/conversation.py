@@ -41,7 +41,7 @@ class Conversation:
     """All pages of one document, in order. `cancel` drops what is still asked for.
 
     `quick` finds the blocks of pages in the model's place. `page_deadline_s` after the page before was done, or its own
-    beginning if that is later, a page is ended with what it has.
+    beginning if that is later, a page is ended with what it has; the drawing of the page after it does not count.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class Conversation:
         self._quick = quick
         self._clock = clock
         self._free_since = clock()  # when the page before was done
+        self._drawing_s = 0.0  # of later pages, since then
         self._open: deque[_PageInWork] = deque()
         self._asked: dict[int, tuple[_PageInWork, int | None]] = {}  # ticket -> page, and block or None for the layout
 
@@ -73,7 +74,7 @@ class Conversation:
                 more = self._admit(sheets)
             while self._open and self._open[0].done:
                 yield self._open.popleft().page(self._protocol, self._clock())
-                self._free_since = self._clock()
+                self._free_since, self._drawing_s = self._clock(), 0.0
             self._end_late_page()
             if self._asked:
                 for step in self._engine.step():
@@ -96,6 +97,8 @@ class Conversation:
         """Ask for the layout of the next page; False when there is none."""
         started = self._clock()
         sheet = next(sheets, None)
+        if self._open:
+            self._drawing_s += self._clock() - started
         if sheet is None:
             return False
         work = _PageInWork(sheet.number, self._page_count, started, sheet.warnings)
@@ -127,7 +130,7 @@ class Conversation:
         if not self._open or self._deadline_s is None:
             return
         first = self._open[0]
-        if self._clock() - max(first.started, self._free_since) >= self._deadline_s:
+        if self._clock() - max(first.started, self._free_since) - self._drawing_s >= self._deadline_s:
             first.late = True
             for ticket, (work, _) in self._asked.items():
                 if work is first:

@@ -12,6 +12,7 @@ from itertools import pairwise
 from PIL import Image, ImageDraw, ImageFont
 
 from .document import MODEL, Block, Page
+from .drawer import Drawer
 from .intake import Input, Source, open_source
 from .outputs import OutputFolder
 
@@ -41,6 +42,7 @@ class Overlay:
 
     def __init__(self, folder: OutputFolder, name: str, source: Input, *, password: str | None = None) -> None:
         self._folder, self._name, self._input, self._password = folder, name, source, password
+        self._drawer = Drawer(stays=False)  # beside the one that reads, so that no second one waits all the time
         self._source: Source | None = None
 
     def has(self, page: Page) -> bool:
@@ -50,7 +52,7 @@ class Overlay:
     def write(self, page: Page) -> None:
         """The picture of `page` with its blocks, if it has a picture. SpaceError when it cannot be written."""
         if self._source is None:
-            self._source = open_source(self._input, password=self._password)
+            self._source = open_source(self._input, password=self._password, drawer=self._drawer)
         for sheet in self._source.sheets([page.number]):
             if sheet.image is not None:
                 stream = BytesIO()
@@ -63,6 +65,7 @@ class Overlay:
     def close(self) -> None:
         if self._source is not None:
             self._source.close()
+        self._drawer.close()
 
 
 def draw_blocks(image: Image.Image, page: Page) -> Image.Image:

@@ -35,9 +35,15 @@ class SlowEngine(FakeEngine):
         return steps
 
 
-def read(pages: int, deadline_s: float | None) -> list[Page]:
+def read(pages: int, deadline_s: float | None, *, drawing_s: float = 0.0) -> list[Page]:
+    """`drawing_s` is how long each page after the first takes to be drawn."""
     engine = SlowEngine(pages)
-    sheets: Iterator[Sheet] = (Sheet(n, Image.new("RGB", (400, 500), "white")) for n in range(1, pages + 1))
+
+    def draw(number: int) -> Sheet:
+        engine.now += drawing_s if number > 1 else 0
+        return Sheet(number, Image.new("RGB", (400, 500), "white"))
+
+    sheets: Iterator[Sheet] = map(draw, range(1, pages + 1))
     work = Conversation(
         engine,
         PageProtocol((336, 336)),
@@ -78,3 +84,8 @@ def test_a_layout_past_the_deadline_fails_the_page_and_no_other() -> None:
 
 def test_without_a_deadline_nothing_is_withdrawn() -> None:
     assert [page.failures for page in read(3, None)] == [(), (), ()]
+
+
+def test_the_drawing_of_the_next_page_does_not_count() -> None:
+    for page in read(2, 45, drawing_s=20):  # 40 s for each page by itself
+        assert [reason for _, reason in words(page)] == ["stop"] * 3
