@@ -108,7 +108,7 @@ class _Page:
                 self._text is not None
                 and self._layer is not None
                 and held
-                and self._text.doubt(each.box, held, formulas=True) is None
+                and self._text.doubt(each.box, held, formulas=True, vertical=True) is None
             ):
                 units.append(self._read(each, held, self._layer, LAYER))
             else:
@@ -172,7 +172,7 @@ class _Page:
         units = []
         for index, block in enumerate(blocks):
             held = owned.get(index, [])
-            if held and self._text.doubt(block.box, held, formulas=True) is None:
+            if held and self._text.doubt(block.box, held, formulas=True, vertical=True) is None:
                 units.append(_Unit(block.box, [_for_the_model(block, _signs(held))]))
         return units
 

@@ -78,9 +78,9 @@ class TextLayer:
                 together.setdefault(votes[word.piece].most_common(1)[0][0], []).append(word)
         return together
 
-    def doubt(self, box: Box, inside: Sequence[Word], *, formulas: bool = False) -> str | None:
+    def doubt(self, box: Box, inside: Sequence[Word], *, formulas: bool = False, vertical: bool = False) -> str | None:
         """Why the words `inside` are not what the picture shows in `box`; None when they are. `formulas` are let
-        pass when their structure is not asked for."""
+        pass when their structure is not asked for, `vertical` writing where it is put in order otherwise."""
         glyphs = [glyph for word in inside for glyph in word.glyphs]
         if any(self._within(box, glyph) for glyph in self._turned):
             return "some of it is turned"
@@ -88,7 +88,7 @@ class TextLayer:
             return "some signs have no meaning in the file"
         if not formulas and any(is_formula(glyph) for glyph in glyphs):
             return "it holds a formula"
-        if is_vertical(inside):
+        if not vertical and is_vertical(inside):
             return "it is written from top to bottom"
         return self._print.doubt(box, glyphs)
 

@@ -131,6 +131,12 @@ def test_headers_stand_at_the_edge_of_the_page_and_numbers_are_numbers() -> None
     assert [block.type for block in found] == ["header", "text", "page_number"]
 
 
+def test_writing_from_top_to_bottom_is_kept_as_the_pdf_has_it() -> None:
+    signs = {"a": "65E5", "b": "672C", "c": "8A9E"}
+    content = "".join(text(sign, x=100, y=170 - 12 * row, font="F2") for row, sign in enumerate("abc"))
+    assert told(blocks(meaning(content, signs))) == [("text", "日本語", LAYER, LAYER)]
+
+
 def test_a_blank_page_is_not_looked_at() -> None:
     ocr = FakeOcr([("ghost", (10, 10, 100, 20))])
     assert blocks(pdf(""), [], ocr) == []
