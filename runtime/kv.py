@@ -27,7 +27,7 @@ class KVStore:
     def __init__(self, text: TextShape, *, slots: int, capacity_tokens: int, kind: KVKind = "fp32") -> None:
         """OSError when the system refuses the memory."""
         shape = (text.layers, 2, slots + slots % 2, text.kv_heads, capacity_tokens, text.head_dim)
-        pages = _anonymous(math.prod(shape) * ITEM_BYTES[kind])
+        pages = self._pages = _anonymous(math.prod(shape) * ITEM_BYTES[kind])
         # A page is backed when it is first written. numpy.zeros asks for huge pages: the first token then backs it all.
         if hasattr(mmap, "MADV_NOHUGEPAGE"):
             with contextlib.suppress(OSError):  # a kernel without huge pages
@@ -59,6 +59,12 @@ class KVStore:
     def move(self, source: int, target: int, tokens: int) -> None:
         """Copy the first `tokens` rows of slot `source` to slot `target`."""
         self._store[:, :, target, :, :tokens] = self._store[:, :, source, :, :tokens]
+
+    def release(self) -> None:
+        """Give the memory back to the system until it is written again, where that can be done: no slot may be live."""
+        advice = getattr(mmap, "MADV_DONTNEED", None)
+        if advice is not None:
+            self._pages.madvise(advice)
 
     def clear(self, slot: int, tokens: int) -> None:
         """Zero the first `tokens` rows of a slot, for when they may not be finite."""

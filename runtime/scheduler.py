@@ -60,6 +60,8 @@ class Scheduler:
     def step(self) -> list[Step]:
         """Withdraw what was cancelled, fill free slots, decode one token for every live slot."""
         steps = self._withdraw()
+        if self._waiting and not self._live:
+            self._kv.release()  # a page's picture comes next, and needs the most memory
         while self._waiting and len(self._live) < self._kv.slots:
             self._entering = self._waiting[0][0]
             steps.append(self._admit(*self._waiting.popleft()))

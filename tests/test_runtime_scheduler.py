@@ -102,6 +102,19 @@ def test_prefill_goes_in_chunks(bundle: Bundle) -> None:
     assert found.decoder.runs == [(1, 16)] * (total // 16) + [(1, total % 16)]
 
 
+def test_the_store_s_memory_is_let_go_when_no_slot_is_live(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = rig(bundle, lambda held: 65, slots=2)
+    live: list[int] = []
+    monkeypatch.setattr(found.kv, "release", lambda: live.append(len(found.scheduler._live)))
+    for tokens in (4, 9, 4):
+        found.scheduler.submit(ask(tokens=tokens))
+    drain(found.scheduler)
+    assert live == [0]  # the third came into a slot while the second was read
+    found.scheduler.submit(ask(tokens=4))
+    drain(found.scheduler)
+    assert live == [0, 0]
+
+
 def test_the_store_stays_where_it_is(bundle: Bundle) -> None:
     found = rig(bundle, mixing)
     address, size = found.kv.address, found.kv.nbytes

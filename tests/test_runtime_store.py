@@ -35,12 +35,28 @@ def test_an_odd_number_of_slots_has_an_idle_one_more() -> None:
     assert store.views(0, 0, 4)[0].shape[0] == 4
 
 
+def anonymous_bytes() -> int:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc is Linux's")
+def test_released_memory_is_the_system_s_again() -> None:
+    store = KVStore(TEXT, slots=2, capacity_tokens=131072)
+    before = anonymous_bytes()
+    for layer in range(TEXT.layers):
+        for view in store.views(layer, 0, 2):
+            view[...] = 1
+    assert anonymous_bytes() - before > 0.9 * store.nbytes
+    store.release()
+    assert anonymous_bytes() - before < 0.1 * store.nbytes
+    keys, _ = store.views(0, 0, 1)
+    keys[...] = 2
+    assert (store.views(0, 0, 1)[0] == 2).all()
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="/proc is Linux's")
 def test_only_what_is_written_takes_memory() -> None:
-    def anonymous_bytes() -> int:
-        lines = Path("/proc/self/status").read_text().splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
-
     before = anonymous_bytes()
     store = KVStore(TEXT, slots=2, capacity_tokens=131072)
     assert store.nbytes > 130_000_000
