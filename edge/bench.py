@@ -248,7 +248,8 @@ def _planned(engine: Engine, *, slots: int, tokens: int, patches: int, raster_pi
         tokens=tokens,
         patches=patches,
         raster_pixels=raster_pixels,
-        packed_is_mapped=is_prepared(bundle, engine.kv.kind),
+        packed_is_mapped=is_prepared(bundle, engine.kv.kind, engine.engines),
         kv=engine.kv.kind,
+        engines=engine.engines,
     )
     return sum(part.bytes for part in parts)

@@ -14,8 +14,9 @@ from .bench import Case, PageSplit
 from .machine import Machine
 
 
-def header(machine: Machine, *, threads: int, bundle: str, plan: str, open_s: float) -> Iterator[str]:
+def header(machine: Machine, *, threads: int, bundle: str, engines: str, plan: str, open_s: float) -> Iterator[str]:
     yield f"bundle    {bundle}"
+    yield f"engines   {engines}"
     yield f"opened    in {open_s:.2f} s"
     yield f"plan      {plan}"
     yield f"machine   {machine.cpu}, {machine.architecture}, {machine.cpus} processors, {threads} threads"

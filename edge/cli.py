@@ -57,6 +57,17 @@ def _size(_context: click.Context, _option: click.Parameter, value: str | None) 
         raise click.BadParameter(str(error)) from error
 
 
+def _engines(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    """--engine is checked before anything is opened."""
+    from mineru_edge.runtime.engines import parse_wishes
+
+    try:
+        parse_wishes(value)
+    except MineruEdgeError as error:
+        raise click.BadParameter(str(error)) from error
+    return value
+
+
 # Options that several commands have.
 _memory_limit = click.option(
     "--memory-limit", callback=_size, metavar="SIZE", help="What the process may take, such as 2G or 1500M."
@@ -69,6 +80,14 @@ _slots = click.option(
 )
 _kv = click.option(
     "--kv", type=click.Choice(["fp32", "int8"]), default="fp32", show_default=True, help="Keys and values."
+)
+_engine = click.option(
+    "--engine",
+    callback=_engines,
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="auto, onnxruntime, openvino or openvino-f32 (no bf16), or as in vision=openvino,decoder=onnxruntime.",
 )
 
 
@@ -92,6 +111,7 @@ _kv = click.option(
 @_threads
 @_slots
 @_kv
+@_engine
 @click.option("--password", metavar="TEXT", help="Opens encrypted PDF files.")
 @click.option(
     "--text",
@@ -133,13 +153,14 @@ def parse(**options: Any) -> int:
 
 @cli.command(short_help="Show what a bundle holds.")
 @click.argument("bundle", required=False)
+@_engine
 @click.option("--json", "as_json", is_flag=True, help="The same as one JSON object.")
 @click.option("--check", is_flag=True, help="Read every file and compare its sha256.")
-def info(bundle: str | None, as_json: bool, check: bool) -> None:
+def info(bundle: str | None, engine: str, as_json: bool, check: bool) -> None:
     """Show shapes, precision, engines and file sizes of BUNDLE, the embedded one unless given."""
     from .cli_info import show
 
-    show(bundle, as_json=as_json, check=check)
+    show(bundle, engine=engine, as_json=as_json, check=check)
 
 
 @cli.command(short_help="Pack a bundle's weights for this processor, once.")
@@ -173,6 +194,7 @@ def prepare(bundle: str | None, kv: KVKind) -> None:
 @_threads
 @_slots
 @_kv
+@_engine
 def bench(bundle: str | None, kinds: tuple[str, ...], **options: Any) -> int:
     """Measure BUNDLE, the embedded one unless given: pictures of four sizes, decoding with 1 to 8 slots, a whole page.
 
@@ -202,7 +224,12 @@ def bench(bundle: str | None, kinds: tuple[str, ...], **options: Any) -> int:
     help="How an int8 bundle stores its decoder: in blocks; with 8-bit activations too, faster; in 4 bits, smaller.",
 )
 @click.option(
-    "--format", "engine", type=click.Choice(["onnx"]), default="onnx", show_default=True, help="Which engine runs it."
+    "--format",
+    "formats",
+    type=click.Choice(["onnx", "openvino", "both"]),
+    default="onnx",
+    show_default=True,
+    help="For which engine: ONNX Runtime, OpenVINO, or a choice on the device.",
 )
 @click.option(
     "--kv",
@@ -233,14 +260,15 @@ def export(checkpoint: str, bundle: str, **options: Any) -> None:
 @click.argument("checkpoint")
 @click.argument("bundle")
 @click.argument("pages", nargs=-1, metavar="[PAGE]...")
-def verify(checkpoint: str, bundle: str, pages: tuple[str, ...]) -> None:
+@_engine
+def verify(checkpoint: str, bundle: str, pages: tuple[str, ...], engine: str) -> None:
     """Compare BUNDLE with CHECKPOINT run by transformers, on pages of yours (PDF or pictures) or on built-in ones.
 
     Writes parity.json into the bundle. Exit code 7 when a threshold is missed.
     """
     from .cli_build import verify_bundle
 
-    verify_bundle(checkpoint, bundle, pages)
+    verify_bundle(checkpoint, bundle, pages, engine)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

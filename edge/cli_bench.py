@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import time
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ def run(
     threads: int | None,
     slots: int | None,
     kv: KVKind,
+    engine: str,
 ) -> int:
     """Measure the bundle at `path`, None for the embedded one; the exit code."""
     before = None if versus is None else earlier(versus)
@@ -41,11 +43,13 @@ def run(
     count = thread_count() if threads is None else threads
     machine = this_machine()
     started = time.perf_counter()
-    with Engine.open(bundle, memory_limit_bytes=memory_limit, threads=count, slots=slots, kv=kv) as engine:
+    with Engine.open(
+        bundle, memory_limit_bytes=memory_limit, threads=count, slots=slots, kv=kv, engine=engine
+    ) as opened:
         open_s = time.perf_counter() - started
-        plan = engine.plan
+        plan = opened.plan
         if soak_requests is not None:
-            return _soak(engine, soak_requests)
+            return _soak(opened, soak_requests)
         facts = {
             "slots": plan.slots,
             "capacity_tokens": plan.capacity_tokens,
@@ -53,11 +57,13 @@ def run(
             "total_bytes": plan.total_bytes,
             "limit_bytes": plan.limit_bytes,
             "kv": kv,
+            "engines": dataclasses.asdict(opened.engines),
         }
-        for line in header(machine, threads=count, bundle=str(bundle.path), plan=plan_words(plan), open_s=open_s):
+        names, words = (str(bundle.path), opened.engines.words), plan_words(plan)
+        for line in header(machine, threads=count, bundle=names[0], engines=names[1], plan=words, open_s=open_s):
             click.echo(line)
         results: list[Case | PageSplit] = []
-        for result in cases(engine, repeats=repeats, kinds=tuple(kinds)):
+        for result in cases(opened, repeats=repeats, kinds=tuple(kinds)):
             results.append(result)
             click.echo(row(result))
             sys.stdout.flush()

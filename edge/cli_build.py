@@ -10,7 +10,7 @@ from typing import Any, Literal
 import click
 from PIL import Image
 
-from mineru_edge.models.bundle import KVKind
+from mineru_edge.models.bundle import Formats, KVKind
 from mineru_edge.models.errors import EngineError, InputError
 from mineru_edge.models.sensitivity import read_sensitivity
 
@@ -26,7 +26,7 @@ def export_bundle(
     *,
     precision: Literal["int8", "fp32"],
     decoder: Literal["int8", "w8a8", "int4"],
-    engine: Literal["onnx"],
+    formats: Formats,
     kv: KVKind,
     calibrate: Sequence[str],
 ) -> None:
@@ -45,7 +45,7 @@ def export_bundle(
                 bundle,
                 precision=precision,
                 decoder=decoder,
-                format=engine,
+                format=formats,
                 kv=kv,
                 calibrate=pages,
                 progress=bar.update,
@@ -55,13 +55,13 @@ def export_bundle(
     click.echo(f"{bundle} is written; `mineru-edge verify {checkpoint} {bundle}` compares it with its source", err=True)
 
 
-def verify_bundle(checkpoint: str, bundle: str, pages: Sequence[str]) -> None:
+def verify_bundle(checkpoint: str, bundle: str, pages: Sequence[str], engine: str) -> None:
     """Print the comparison; ParityError when a threshold is missed."""
     with _extra():
         from mineru_edge.export.verify import verify
 
         with ProgressBar() as bar:
-            parity = verify(checkpoint, bundle, pages=_pictures(pages), progress=bar.update)
+            parity = verify(checkpoint, bundle, pages=_pictures(pages), engine=engine, progress=bar.update)
     click.echo(parity.table())
     parity.check()
 

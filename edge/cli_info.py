@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from mineru_edge.models.bundle import Bundle, KVKind, embedded
-from mineru_edge.models.errors import megabytes
+from mineru_edge.models.errors import EngineError, megabytes
 from mineru_edge.models.sensitivity import MatrixLoss, Sensitivity, read_sensitivity
 
 SHOWN = 3  # matrices of a ranking, beside those that were promoted
@@ -21,13 +21,13 @@ def open_bundle(path: str | None) -> Bundle:
     return Bundle.load(embedded() if path is None else path)
 
 
-def show(path: str | None, *, as_json: bool, check: bool) -> None:
+def show(path: str | None, *, engine: str, as_json: bool, check: bool) -> None:
     """Print the bundle at `path`, None for the embedded one. BundleError when it does not load, or fails `check`."""
     bundle = open_bundle(path)
     if check:
         bundle.verify()
     if as_json:
-        click.echo(json.dumps(facts(bundle), ensure_ascii=False))
+        click.echo(json.dumps({**facts(bundle), "here": dict(_chosen(bundle, engine))}, ensure_ascii=False))
         return
     vision, text, size = bundle.vision, bundle.text, bundle.preprocessing.layout_size
     rows = [
@@ -35,6 +35,7 @@ def show(path: str | None, *, as_json: bool, check: bool) -> None:
         ("model", bundle.model_name),
         ("source", bundle.source),
         ("engines", ", ".join(bundle.engines)),
+        *_chosen(bundle, engine),
         ("precision", ", ".join(f"{name} {kind}" for name, kind in dataclasses.asdict(bundle.precision).items())),
         ("vision", f"{vision.depth} blocks, width {vision.width}, {vision.heads} heads, patch {vision.patch} px"),
         ("text", f"{text.layers} layers, width {text.width}, {text.heads} heads, {text.kv_heads} for keys and values"),
@@ -69,6 +70,17 @@ def print_rows(rows: Sequence[tuple[str, str]]) -> None:
     """Two columns on stdout."""
     for name, value in rows:
         click.echo(f"{name:<20}{value}")
+
+
+def _chosen(bundle: Bundle, engine: str) -> list[tuple[str, str]]:
+    """What would run each graph on this machine, and why; or why nothing can."""
+    from mineru_edge.runtime.engines import choose_engines
+
+    try:
+        best = choose_engines(bundle, engine)[0]
+    except EngineError as error:
+        return [("runs here", f"no: {error}")]
+    return [("vision by", best.vision.words), ("decoder by", best.decoder.words)]
 
 
 def prepare_here(path: str | None, kv: KVKind) -> None:

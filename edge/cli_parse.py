@@ -135,6 +135,7 @@ def plan_words(plan: Plan) -> str:
 
 def _show_plan(reader: Reader) -> None:
     plan = reader.plan
+    click.echo(reader.engines.words, err=True)
     click.echo(plan_words(plan), err=True)
     for part in plan.parts:
         click.echo(f"{part.name:<28}{megabytes(part.bytes):>14}", err=True)

@@ -16,7 +16,7 @@ FEATURES = (
     "avx2", "avx_vnni", "avx512f", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16",
     "asimddp", "i8mm", "bf16", "sve",
 )  # fmt: skip
-PACKAGES = ("mineru-edge", "onnxruntime", "numpy", "pillow", "tokenizers")
+PACKAGES = ("mineru-edge", "onnxruntime", "openvino", "numpy", "pillow", "tokenizers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from .units import parse_bytes
 
 if TYPE_CHECKING:
     from mineru_edge.runtime.engine import Engine
+    from mineru_edge.runtime.engines import Engines
     from mineru_edge.runtime.plan import Plan
     from mineru_edge.runtime.request import Request, Step
 
@@ -72,6 +73,7 @@ class Reader:
         layout: str = MODEL,
         quick: bool = False,
         kv: KVKind = "fp32",
+        engine: str = "auto",
     ) -> None:
         low, high = DPI_RANGE
         if not low <= dpi <= high:
@@ -101,6 +103,7 @@ class Reader:
         self._finder = DETECTOR if quick else layout
         self._quickly = quick
         self._limit_bytes, self._threads, self._slots, self._kv = limit_bytes, threads, slots, kv
+        self._wish = _checked_wish(engine)
         self._path = embedded() if bundle is None else bundle
         self._bundle: Bundle | None = None
         self._engine: Engine | None = None
@@ -127,6 +130,11 @@ class Reader:
         if self._bundle is None:
             self._bundle = Bundle.load(self._path)
         return self._bundle
+
+    @property
+    def engines(self) -> Engines:
+        """Which engine runs which graph, and why; opens the model when `text` is "layer"."""
+        return self._open().engines
 
     @property
     def plan(self) -> Plan:
@@ -234,7 +242,13 @@ class Reader:
 
     def _engine_options(self) -> dict[str, Any]:
         quick = self._finder == DETECTOR or self._text == OCR
-        return {"limit_bytes": self._limit_bytes, "slots": self._slots, "kv": self._kv, "quick": quick}
+        return {
+            "limit_bytes": self._limit_bytes,
+            "slots": self._slots,
+            "kv": self._kv,
+            "engine": self._wish,
+            "quick": quick,
+        }
 
     def _open_ocr(self) -> Ocr:
         from mineru_edge.runtime.threads import thread_count
@@ -324,3 +338,10 @@ def _of_engine(*, quick: bool, **options: Any) -> dict[str, Any]:
     from .quick import BESIDE
 
     return {"drawn_apart": True, "beside": BESIDE if quick else NOTHING, **options}
+
+
+def _checked_wish(engine: str) -> str:
+    from mineru_edge.runtime.engines import parse_wishes
+
+    parse_wishes(engine)
+    return engine

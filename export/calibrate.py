@@ -34,7 +34,7 @@ def kv_peaks(
     ]
     text = bundle.text
     peaks: NDArray[np.float32] = np.zeros((text.layers, 2, text.kv_heads, text.head_dim), np.float32)
-    with Engine.open(bundle, slots=1, threads=threads) as engine:
+    with Engine.open(bundle, slots=1, threads=threads, engine="onnxruntime") as engine:
         for number, request in enumerate(requests, 1):
             ((_, result),) = engine.results([request])
             if result.finish_reason is FinishReason.error:

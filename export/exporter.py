@@ -16,11 +16,11 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from mineru_edge.models import bundle as layout
-from mineru_edge.models.bundle import Bundle, KVKind
-from mineru_edge.models.errors import SpaceError, megabytes
+from mineru_edge.models.bundle import Bundle, Format, Formats, KVKind
+from mineru_edge.models.errors import MineruEdgeError, SpaceError, megabytes
 
 from .checkpoint import Checkpoint
 from .facts import Facts, read_facts, tensor_shapes
@@ -38,7 +38,9 @@ Progress = Callable[[int, int, str], None]
 What comes after the tensors is counted by its own measure.
 """
 
-Format = Literal["onnx"]
+FORMATS: dict[Formats, tuple[Format, ...]] = {
+    "onnx": ("onnx",), "openvino": ("openvino",), "both": ("onnx", "openvino")
+}  # fmt: skip
 
 
 def export(
@@ -46,7 +48,7 @@ def export(
     bundle: str | os.PathLike[str],
     *,
     precision: Precision = "int8",
-    format: Format = "onnx",
+    format: Formats = "onnx",
     decoder: Decoder = "int8",
     kv: KVKind = "fp32",
     schemes: Mapping[str, Scheme] | None = None,
@@ -63,8 +65,12 @@ def export(
     reference. CheckpointError when the checkpoint cannot be used, InputError when a page cannot be read, ParityError
     when calibration does not help, SpaceError when the bundle cannot be written; none leaves anything behind.
     """
-    assert format == "onnx", format
     assert calibrate is None or precision == "int8", "there is nothing to promote"
+    engines = FORMATS[format]
+    if kv == "int8" and "onnx" not in engines:
+        raise MineruEdgeError("keys and values can be int8 in ONNX graphs only", hint="give --format onnx or both")
+    if decoder == "int4" and "openvino" in engines:
+        raise MineruEdgeError("a decoder can be int4 in ONNX graphs only", hint="give --format onnx")
     pages = None if calibrate is None else _open_pages(calibrate)
     target = Path(os.path.abspath(bundle))
     if target.exists():
@@ -74,13 +80,13 @@ def export(
     opened.expect(tensor_shapes(facts, tied_head=opened.tied_head))
     chosen = choose(facts.vision, facts.text, precision, schemes, decoder=decoder)
     with _draft(target) as draft:
-        _check_space(draft, _weight_bytes(opened, chosen))
+        _check_space(draft, _weight_bytes(opened, chosen, len(engines)))
         if progress is not None:
-            opened.on_read = _counter(opened, progress)
+            opened.on_read = _counter(opened, progress, len(engines))
         for part in PARTS:
-            write_part(draft, part, opened, facts, chosen)
+            write_part(draft, part, opened, facts, chosen, engines)
         shutil.copyfile(opened.path / layout.TOKENIZER_FILE, draft / layout.TOKENIZER_FILE)
-        _describe(draft, opened, facts, chosen).save()
+        _describe(draft, opened, facts, chosen, engines).save()
         opened.on_read = None
         if pages is not None:
             _promote(Bundle.load(draft), opened, facts, chosen, pages, progress)
@@ -118,13 +124,15 @@ def _add_kv8(bundle: Bundle, progress: Progress | None) -> None:
     write_kv8(bundle, kv_peaks(bundle, progress=progress))
 
 
-def _describe(draft: Path, checkpoint: Checkpoint, facts: Facts, schemes: Mapping[str, Scheme]) -> Bundle:
-    packages = [(package, importlib.metadata.version(package)) for package in ("mineru-edge", "numpy", "onnx")]
+def _describe(
+    draft: Path, checkpoint: Checkpoint, facts: Facts, schemes: Mapping[str, Scheme], engines: tuple[Format, ...]
+) -> Bundle:
+    packages = [(package, importlib.metadata.version(package)) for package in ("mineru-edge", "numpy", *engines)]
     name = str(checkpoint.config.get("_name_or_path") or "") or checkpoint.path.resolve().name
     return Bundle(
         path=draft, model_name=name, source=checkpoint.path.resolve().name, vision=facts.vision, text=facts.text,
         preprocessing=facts.preprocessing, special=facts.special, chat=facts.chat,
-        precision=precision_of(schemes), engines=("onnx",), files=layout.measure_files(draft),
+        precision=precision_of(schemes), engines=engines, files=layout.measure_files(draft),
         tools=(*packages, ("python", platform.python_version())),
     )  # fmt: skip
 
@@ -175,24 +183,27 @@ def _check_space(draft: Path, need_bytes: int) -> None:
         )
 
 
-def _weight_bytes(checkpoint: Checkpoint, schemes: Mapping[str, Scheme]) -> int:
+def _weight_bytes(checkpoint: Checkpoint, schemes: Mapping[str, Scheme], formats: int) -> int:
     """About the bundle's size: exact for f32, within a few per cent for 8 bits with their scales."""
     kinds = dataclasses.asdict(precision_of(schemes))
 
     def size(part: Part, name: str) -> float:
-        return math.prod(checkpoint.tensors[name].shape) * (4 if kinds[part] == "fp32" else 1.05)
+        times = 1 if part == "embedding" else formats
+        return times * math.prod(checkpoint.tensors[name].shape) * (4 if kinds[part] == "fp32" else 1.05)
 
     head = size("decoder", f"{EMBEDDING}.weight") if checkpoint.tied_head else 0
     return int(head + sum(size(part_of(name.removesuffix(".weight")), name) for name in checkpoint.tensors))
 
 
-def _read_order(checkpoint: Checkpoint) -> list[str]:
-    """Every read of an export by tensor name: a tied table is read twice."""
-    return [*checkpoint.tensors, *([f"{EMBEDDING}.weight"] if checkpoint.tied_head else [])]
+def _read_order(checkpoint: Checkpoint, formats: int) -> list[str]:
+    """Every read of an export by tensor name: graphs are read for each format, a tied table for each and once more."""
+    table = f"{EMBEDDING}.weight"
+    graphs = [name for name in checkpoint.tensors if name != table or checkpoint.tied_head]
+    return [*graphs * formats, table]
 
 
-def _counter(checkpoint: Checkpoint, progress: Progress) -> Callable[[int, str], None]:
-    total, done = sum(checkpoint.tensors[name].bytes for name in _read_order(checkpoint)), 0
+def _counter(checkpoint: Checkpoint, progress: Progress, formats: int) -> Callable[[int, str], None]:
+    total, done = sum(checkpoint.tensors[name].bytes for name in _read_order(checkpoint, formats)), 0
 
     def count(size: int, name: str) -> None:
         nonlocal done

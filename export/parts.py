@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
 from mineru_edge.models import bundle as layout
+from mineru_edge.models.bundle import Format
 
-from . import quantize
+from . import openvino_decoder, openvino_vision, quantize
 from .checkpoint import Checkpoint
 from .facts import Facts
 from .onnx_decoder import write_decoder
@@ -18,11 +19,6 @@ from .schemes import BITS, EMBEDDING, Scheme
 
 Part = Literal["vision", "decoder", "embedding"]
 PARTS: tuple[Part, ...] = get_args(Part)
-FILES: dict[Part, tuple[str, ...]] = {
-    "vision": (layout.VISION_FILE, layout.VISION_DATA_FILE),
-    "decoder": (layout.DECODER_FILE, layout.DECODER_DATA_FILE),
-    "embedding": (layout.EMBED_FILE,),
-}
 
 
 def part_of(matrix: str) -> Part:
@@ -39,20 +35,51 @@ def precision_of(schemes: Mapping[str, Scheme]) -> layout.Precision:
     return layout.Precision(**kinds)
 
 
-def write_part(folder: Path, part: Part, checkpoint: Checkpoint, facts: Facts, schemes: Mapping[str, Scheme]) -> None:
+def files_of(part: Part, engines: Sequence[Format]) -> tuple[str, ...]:
+    """The files that hold `part`, by their paths in the bundle."""
+    if part == "embedding":
+        return (layout.EMBED_FILE,)
+    return tuple(name for engine in engines for name in layout.ENGINE_FILES[engine] if Path(name).stem == part)
+
+
+def write_part(
+    folder: Path,
+    part: Part,
+    checkpoint: Checkpoint,
+    facts: Facts,
+    schemes: Mapping[str, Scheme],
+    engines: Sequence[Format],
+) -> None:
     """Write the files of `part` below `folder`, in place of those that are there. OSError when it cannot."""
-    for name in FILES[part]:
+    for name in files_of(part, engines):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).unlink(missing_ok=True)  # a process that has the old one mapped keeps it
-    first = folder / FILES[part][0]
     if part == "embedding":
-        _write_embedding(first, checkpoint, schemes[EMBEDDING])
+        _write_embedding(folder / layout.EMBED_FILE, checkpoint, schemes[EMBEDDING])
         return
-    with GraphWriter(first) as graph:
+    for engine in engines:
+        if engine == "onnx":
+            _write_onnx(folder, part, checkpoint, facts, schemes)
+        else:
+            _write_openvino(folder, part, checkpoint, facts, schemes)
+
+
+def _write_onnx(folder: Path, part: Part, checkpoint: Checkpoint, facts: Facts, schemes: Mapping[str, Scheme]) -> None:
+    with GraphWriter(folder / files_of(part, ["onnx"])[0]) as graph:
         if part == "vision":
             write_vision(graph, facts.vision, checkpoint, schemes)
         else:
             write_decoder(graph, facts.text, checkpoint, schemes, tied_head=checkpoint.tied_head)
+
+
+def _write_openvino(
+    folder: Path, part: Part, checkpoint: Checkpoint, facts: Facts, schemes: Mapping[str, Scheme]
+) -> None:
+    file = folder / files_of(part, ["openvino"])[0]
+    if part == "vision":
+        openvino_vision.write_vision(file, facts.vision, checkpoint, schemes)
+    else:
+        openvino_decoder.write_decoder(file, facts.text, checkpoint, schemes, tied_head=checkpoint.tied_head)
 
 
 def _write_embedding(file: Path, checkpoint: Checkpoint, scheme: Scheme) -> None:

@@ -19,7 +19,7 @@ from .cases import Case, Page, cases
 from .checkpoint import Checkpoint
 from .facts import Facts
 from .parity import Parity
-from .parts import FILES, PARTS, part_of, precision_of, write_part
+from .parts import PARTS, files_of, part_of, precision_of, write_part
 from .reference import Reference
 from .schemes import Scheme, allowed
 from .sensitivity import Sample, rank
@@ -120,8 +120,8 @@ def _rewrite(
     """The bundle with the parts that hold `changed` written again: a part takes seconds, a comparison minutes."""
     for part in PARTS:
         if part in map(part_of, changed):
-            write_part(bundle.path, part, checkpoint, facts, schemes)
-            for file in FILES[part]:
+            write_part(bundle.path, part, checkpoint, facts, schemes, bundle.engines)
+            for file in files_of(part, bundle.engines):
                 bundle = bundle.with_file(file)
     bundle = replace(bundle, precision=precision_of(schemes))
     bundle.save()

@@ -24,6 +24,7 @@ from PIL import Image
 from mineru_edge.models.bundle import PARITY_FILE, Bundle
 from mineru_edge.models.errors import CheckpointError, EngineError, SpaceError
 from mineru_edge.runtime.engine import Engine
+from mineru_edge.runtime.engines import AUTO
 from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
 
 from .cases import PAGES, Case, Page, cases, generated, open_page
@@ -72,20 +73,28 @@ def verify(
     max_requests: int | None = None,
     slots: int = 4,
     threads: int | None = None,
+    engine: str = AUTO,
     progress: Progress | None = None,
 ) -> Parity:
     """Compare, write `parity.json` into the bundle, and return it; `Parity.check` raises if a threshold was missed.
 
     Pages are generated when none are given; paths are those of pictures, InputError when one is not. BundleError or
     CheckpointError when the two cannot be read or do not belong together, EngineError when a request fails, SpaceError
-    when `parity.json` cannot be written.
+    when `parity.json` cannot be written. `engine` is chosen as for a `Reader`.
     """
     opened, reference = Bundle.load(bundle), Reference(Path(checkpoint), threads=threads)
     _check_same_model(reference, opened)
     given = generated(PAGES) if pages is None else [open_page(page) for page in pages]
     listed = list(islice(cases(reference, given, max_new_tokens=max_new_tokens), max_requests))
     return compare(
-        reference, opened, listed, max_new_tokens=max_new_tokens, slots=slots, threads=threads, progress=progress
+        reference,
+        opened,
+        listed,
+        max_new_tokens=max_new_tokens,
+        slots=slots,
+        threads=threads,
+        engine=engine,
+        progress=progress,
     )
 
 
@@ -97,6 +106,7 @@ def compare(
     max_new_tokens: int,
     slots: int = 4,
     threads: int | None = None,
+    engine: str = AUTO,
     progress: Progress | None = None,
 ) -> Parity:
     """What `verify` does once it has its requests: those that the reference was asked before are not asked again."""
@@ -110,12 +120,12 @@ def compare(
         if progress is not None:
             progress(len(asked) + len(results), 2 * len(listed), what)
 
-    with Engine.open(opened, slots=slots, threads=threads, capacity_tokens=capacity) as engine:
+    with Engine.open(opened, slots=slots, threads=threads, capacity_tokens=capacity, engine=engine) as exported:
         for case in listed:
-            asked.append(_ask(reference, engine, case, max_new_tokens))
+            asked.append(_ask(reference, exported, case, max_new_tokens))
             tell(f"reference, {case.kind} of page {case.page}")
         requests = (Request(each.case.image, each.case.prompt, DecodeParams(max_new_tokens)) for each in asked)
-        for index, result in engine.results(requests):
+        for index, result in exported.results(requests):
             results[index] = result
             tell(f"bundle, {asked[index].case.kind} of page {asked[index].case.page}")
     agreement = _kv8(opened, asked, results, max_new_tokens, slots, threads, capacity)

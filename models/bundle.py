@@ -26,17 +26,20 @@ EMBED_FILE = "embed.bin"
 VISION_FILE, VISION_DATA_FILE = "onnx/vision.onnx", "onnx/vision.data"
 DECODER_FILE, DECODER_DATA_FILE = "onnx/decoder.onnx", "onnx/decoder.data"
 DECODER_KV8_FILE = "onnx/decoder_kv8.onnx"  # optional; its weights are in DECODER_DATA_FILE
+OV_VISION_FILE, OV_VISION_DATA_FILE = "openvino/vision.xml", "openvino/vision.bin"
+OV_DECODER_FILE, OV_DECODER_DATA_FILE = "openvino/decoder.xml", "openvino/decoder.bin"
 PARITY_FILE = "parity.json"
 SENSITIVITY_FILE = "sensitivity.json"
 
 COPY_AGAIN = "copy the whole bundle directory again, or export it again"
 
 Kind = Literal["int8", "int4", "fp32"]
-Engine = Literal["onnx", "openvino"]
+Format = Literal["onnx", "openvino"]
+Formats = Literal["onnx", "openvino", "both"]
 KVKind = Literal["fp32", "int8"]
-ENGINE_FILES: dict[Engine, tuple[str, ...]] = {
+ENGINE_FILES: dict[Format, tuple[str, ...]] = {
     "onnx": (VISION_FILE, VISION_DATA_FILE, DECODER_FILE, DECODER_DATA_FILE),
-    "openvino": ("openvino/vision.xml", "openvino/vision.bin", "openvino/decoder.xml", "openvino/decoder.bin"),
+    "openvino": (OV_VISION_FILE, OV_VISION_DATA_FILE, OV_DECODER_FILE, OV_DECODER_DATA_FILE),
 }
 
 
@@ -85,7 +88,7 @@ class Bundle:
     special: SpecialIds
     chat: ChatTemplate
     precision: Precision
-    engines: tuple[Engine, ...]
+    engines: tuple[Format, ...]
     files: tuple[FileEntry, ...]
     tools: tuple[tuple[str, str], ...]
 
@@ -179,7 +182,7 @@ class _Stored(Record):
     format_version: int
     model_name: str
     source: str
-    engines: tuple[Engine, ...]
+    engines: tuple[Format, ...]
     precision: Precision
     vision: VisionShape
     text: TextShape

@@ -12,16 +12,23 @@ decoder
     each row's last position only. A second graph may keep the store as int8, with a scale per head and dimension in it.
     The graph file says in its metadata, under ROW_MULTIPLE, what the number of rows of a batch has to be a multiple of
     for no row to depend on the others.
+flat decoder
+    The form for OpenVINO: the tokens of all rows lie one after the other in one axis, and `last` has the place of each
+    row's last token, which alone reaches the logits. The store is no part of the file: the runtime connects it at the
+    nodes of `attention_nodes`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from .architecture import TextShape, VisionShape
 
 ROW_MULTIPLE = "row_multiple"
+OV_BLOCK_INFO = "activation_block"
+"""The entry in an OpenVINO file's runtime info: how many inputs share a scale when activations are quantised for
+matrices stored in blocks; 0 when there are none."""
 
 Axis = int | str
 Dtype = Literal["float32", "int32", "int8"]
@@ -62,6 +69,33 @@ def decoder_inputs(shape: TextShape, *, store: Dtype = "float32") -> tuple[Tenso
 
 def decoder_outputs(shape: TextShape, *, store: Dtype = "float32") -> tuple[TensorSpec, ...]:
     return (TensorSpec("logits", ("batch", 1, shape.vocab), "float32"), *_kv_store("present", shape, store))
+
+
+def flat_decoder_inputs(shape: TextShape) -> tuple[TensorSpec, ...]:
+    return (
+        TensorSpec("embeds", ("tokens", shape.width), "float32"),
+        TensorSpec("cos", ("tokens", shape.rotary_width), "float32"),
+        TensorSpec("sin", ("tokens", shape.rotary_width), "float32"),
+        TensorSpec("last", ("batch",), "int32"),
+    )
+
+
+def flat_decoder_outputs(shape: TextShape) -> tuple[TensorSpec, ...]:
+    return (TensorSpec("logits", ("batch", shape.vocab), "float32"),)
+
+
+class AttentionNodes(NamedTuple):
+    """Names of a flat decoder's nodes around one layer's attention: [tokens, heads * head_dim] each, query and key
+    rotated."""
+
+    query: str
+    key: str
+    value: str
+    mixed: str
+
+
+def attention_nodes(layer: int) -> AttentionNodes:
+    return AttentionNodes(*(f"model.layers.{layer}.self_attn.{part}" for part in ("query", "key", "value", "mixed")))
 
 
 def _kv_store(side: str, shape: TextShape, store: Dtype) -> tuple[TensorSpec, ...]:

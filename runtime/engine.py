@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Iterable, Iterator
 from types import TracebackType
 from typing import Any
 
 from mineru_edge.models.bundle import Bundle, KVKind
-from mineru_edge.models.errors import EngineError
+from mineru_edge.models.errors import BudgetError, EngineError
 
 from .ceiling import Ceiling, ceiling_of
-from .graphs import Graphs, is_prepared, open_graphs
+from .engines import AUTO, ONNXRUNTIME, Engines, choose_engines
+from .graphs import Graphs, block_tokens, is_prepared, open_graphs
 from .kv import KVStore
 from .model import Model
 from .plan import NOTHING, Beside, Plan, make_plan
@@ -22,18 +24,32 @@ from .threads import thread_count
 logger = logging.getLogger(__name__)
 
 
-def plan_for(bundle: Bundle, *, kv: KVKind = "fp32", **options: Any) -> Plan:
-    """The plan that `Engine.open` would make with these options of `make_plan`, without opening anything."""
+def plan_for(bundle: Bundle, **options: Any) -> Plan:
+    """The plan that `Engine.open` would take with these options, and its errors."""
+    return _planned(bundle, **options)[1]
+
+
+def _planned(bundle: Bundle, *, kv: KVKind = "fp32", engine: str = AUTO, **options: Any) -> tuple[Engines, Plan]:
     bundle.check_kv(kv)
-    return make_plan(bundle, packed_is_mapped=is_prepared(bundle, kv), kv=kv, **options)
+    *alternatives, last = choose_engines(bundle, engine, kv=kv)
+
+    def planned(engines: Engines) -> tuple[Engines, Plan]:
+        mapped = is_prepared(bundle, kv, engines)
+        return engines, make_plan(bundle, engines=engines, packed_is_mapped=mapped, kv=kv, **options)
+
+    for engines in alternatives:
+        with contextlib.suppress(BudgetError):
+            return planned(engines)
+    return planned(last)
 
 
 class Engine:
     """One bundle, opened. One thread drives it; `cancel` may be called from any."""
 
-    def __init__(self, bundle: Bundle, plan: Plan, graphs: Graphs, kv: KVStore) -> None:
+    def __init__(self, bundle: Bundle, plan: Plan, graphs: Graphs, kv: KVStore, engines: Engines = ONNXRUNTIME) -> None:
         """With graphs opened elsewhere; `open` is the usual way."""
         self.plan = plan
+        self.engines = engines
         self.model = Model(bundle, plan, graphs)
         self.kv = kv
         self._scheduler = Scheduler(self.model, kv)
@@ -50,6 +66,7 @@ class Engine:
         capacity_tokens: int | None = None,
         patch_cap: int | None = None,
         kv: KVKind = "fp32",
+        engine: str = AUTO,
         drawn_apart: bool = False,
         beside: Beside = NOTHING,
     ) -> Engine:
@@ -57,12 +74,15 @@ class Engine:
 
         None leaves the choice to the memory limit and the machine; no limit means most of what is available now. A
         limit that is given holds for the whole process until `close`, as far as the system can hold it, and for the
-        process that draws the pages when they are `drawn_apart`. `beside` is what else this process does.
+        process that draws the pages when they are `drawn_apart`. `beside` is what else this process does. `engine` is
+        what `engines.parse_wishes` reads; where it leaves the choice to us and the better engines do not fit, those
+        that need less memory are taken.
         """
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, found {threads}")
-        plan = plan_for(
+        engines, plan = _planned(
             bundle,
+            engine=engine,
             limit_bytes=memory_limit_bytes,
             slots=slots,
             capacity_tokens=capacity_tokens,
@@ -72,16 +92,23 @@ class Engine:
             beside=beside,
         )
         try:
-            store = KVStore(bundle.text, slots=plan.slots, capacity_tokens=plan.capacity_tokens, kind=kv)
+            store = KVStore(
+                bundle.text,
+                slots=plan.slots,
+                capacity_tokens=plan.capacity_tokens,
+                kind=kv,
+                block_tokens=block_tokens(engines),
+            )
         except OSError as error:
             raise EngineError(f"no memory for the key-value store: {error}", hint="lower the memory limit") from error
         count = thread_count() if threads is None else threads
         logger.info("%d slots of %d tokens, %d threads", plan.slots, plan.capacity_tokens, count)
-        engine = cls(bundle, plan, open_graphs(bundle, store, threads=count), store)
+        logger.info("%s", engines.words)
+        opened = cls(bundle, plan, open_graphs(bundle, store, threads=count, engines=engines), store, engines)
         if memory_limit_bytes is not None:
-            engine.model.rest()
-            engine._ceiling = ceiling_of(plan, memory_limit_bytes)
-        return engine
+            opened.model.rest()
+            opened._ceiling = ceiling_of(plan, memory_limit_bytes)
+        return opened
 
     def submit(self, request: Request) -> int:
         """Queue a request; its ticket marks its steps."""

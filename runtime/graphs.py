@@ -1,4 +1,4 @@
-"""What the runtime asks of an inference engine, and the one place that picks the engine.
+"""What the runtime asks of an inference engine, and the one place that opens engines.
 
 Two graphs, two questions. The decoder is asked in terms of slots, not of tensors, because engines hold the key-value
 store differently: one takes it whole and in place, another takes slices and gives rows back.
@@ -16,6 +16,7 @@ from mineru_edge.models.bundle import Bundle, KVKind
 from mineru_edge.models.errors import EngineError
 
 from .arrays import F32
+from .engines import INSTALL, ONNXRUNTIME, Engines, choose_engines
 from .kv import KVStore
 
 
@@ -55,15 +56,29 @@ class Graphs:
     decoder: DecoderGraph
 
 
-def open_graphs(bundle: Bundle, kv: KVStore, *, threads: int) -> Graphs:
-    """Open both graphs with the engine the bundle is for. EngineError names what to install, or what failed."""
-    ort = _engine(bundle)
-    return Graphs(ort.OrtVision(bundle, threads=threads), ort.OrtDecoder(bundle, kv, threads=threads))
+def open_graphs(bundle: Bundle, kv: KVStore, *, threads: int, engines: Engines = ONNXRUNTIME) -> Graphs:
+    """Open both graphs, each with its engine, over a store with that engine's blocks. EngineError says what failed."""
+    vision: VisionGraph
+    decoder: DecoderGraph
+    if engines.vision.engine == "openvino":
+        vision = _openvino().OvVision(bundle, threads=threads, bf16=engines.vision.bf16)
+    else:
+        vision = _onnxruntime().OrtVision(bundle, threads=threads)
+    if engines.decoder.engine == "openvino":
+        decoder = _openvino().OvDecoder(bundle, kv, threads=threads)
+    else:
+        decoder = _onnxruntime().OrtDecoder(bundle, kv, threads=threads)
+    return Graphs(vision, decoder)
 
 
-def is_prepared(bundle: Bundle, kv: KVKind) -> bool:
+def block_tokens(engines: Engines) -> int | None:
+    """Rows in a block of the store that the decoder's engine wants; None for a whole slot."""
+    return int(_openvino().BLOCK_TOKENS) if engines.decoder.engine == "openvino" else None
+
+
+def is_prepared(bundle: Bundle, kv: KVKind, engines: Engines = ONNXRUNTIME) -> bool:
     """Whether the decoder's weights are mapped in the engine's own layout, not packed on the heap at every start."""
-    return bool(_engine(bundle).is_prepared(bundle, kv))
+    return engines.decoder.engine == "onnxruntime" and bool(_onnxruntime().is_prepared(bundle, kv))
 
 
 def prepare(bundle: Bundle, kv: KVKind) -> tuple[Path, ...]:
@@ -71,18 +86,22 @@ def prepare(bundle: Bundle, kv: KVKind) -> tuple[Path, ...]:
 
     SpaceError, EngineError.
     """
-    folders: tuple[Path, ...] = _engine(bundle).prepare(bundle, kv)
+    choose_engines(bundle, "onnxruntime", kv=kv)  # the one engine that can map it
+    folders: tuple[Path, ...] = _onnxruntime().prepare(bundle, kv)
     return folders
 
 
-def _engine(bundle: Bundle) -> ModuleType:
-    if "onnx" not in bundle.engines:
-        raise EngineError(
-            f"{bundle.path} holds graphs for {', '.join(bundle.engines)}, which this version cannot run",
-            hint="export it with --format onnx",
-        )
+def _onnxruntime() -> ModuleType:
     try:
         from . import ort
     except ImportError as error:
-        raise EngineError(f"onnxruntime cannot be imported: {error}", hint="pip install onnxruntime") from error
+        raise EngineError(f"onnxruntime cannot be imported: {error}", hint=INSTALL["onnxruntime"]) from error
     return ort
+
+
+def _openvino() -> ModuleType:
+    try:
+        from . import ov
+    except ImportError as error:
+        raise EngineError(f"openvino cannot be imported: {error}", hint=INSTALL["openvino"]) from error
+    return ov

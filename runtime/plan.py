@@ -5,14 +5,16 @@ Counted are the pages this process needs resident at its worst moment, mapped we
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mineru_edge.models.architecture import TextShape, VisionShape
-from mineru_edge.models.bundle import DECODER_DATA_FILE, EMBED_FILE, TOKENIZER_FILE, VISION_DATA_FILE, Bundle, KVKind
+from mineru_edge.models.bundle import EMBED_FILE, TOKENIZER_FILE, Bundle, KVKind
 from mineru_edge.models.errors import BudgetError, megabytes
 
+from .engines import ONNXRUNTIME, Engines
+from .footprint import library_bytes, prefill_bytes, vision_bytes, weights_of
 from .kv import ITEM_BYTES
 from .mapped import can_drop
 from .memory import available_bytes
@@ -32,8 +34,6 @@ SHARE_OF_AVAILABLE = 0.8  # when no limit is given
 # Measured with Python 3.11, onnxruntime 1.32, tokenizers 0.23, Pillow 13 on x86-64 Linux.
 INTERPRETER_BYTES = 180_000_000  # libraries in memory, and what the engine keeps after a run
 TOKENIZER_BYTES_PER_BYTE = 16  # 86 MB on the heap for a tokenizer.json of 5.4 MB
-PACKED_PER_BYTE = 1.07  # decoder weights in the engine's own layout
-SWEPT_SHARE = 0.25  # of vision's mapped weights that are resident at once, see mapped.py
 EMBED_ROW_BYTES = 8192  # a row lies on one page or two, and a scale on another
 RASTERS = 2  # the page and the next one; a copy in conversion lives while no graph runs
 DRAWER_BYTES = 40_000_000  # the process that draws pages, between two of them: measured 30 to 41 MB resident
@@ -102,9 +102,23 @@ class _Choice:
     drawer_stays: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    """What a plan cannot choose."""
+
+    bundle: Bundle
+    engines: Engines
+    packed_is_mapped: bool
+    kv: KVKind
+    raster_pixels: int
+    drawn_apart: bool = False
+    beside: Beside = NOTHING
+
+
 def make_plan(
     bundle: Bundle,
     *,
+    engines: Engines = ONNXRUNTIME,
     packed_is_mapped: bool = False,
     kv: KVKind = "fp32",
     limit_bytes: int | None = None,
@@ -126,9 +140,10 @@ def make_plan(
     _check_options(bundle, slots, capacity_tokens, patch_cap, raster_px)
     if limit_bytes is None and (available := available_bytes()) is not None:
         limit_bytes = int(available * SHARE_OF_AVAILABLE)
+    setting = _Setting(bundle, engines, packed_is_mapped, kv, raster_px**2, drawn_apart, beside)
     choice = None
     for choice in _choices(bundle, slots, capacity_tokens, patch_cap):
-        parts = _parts(bundle, choice, raster_px**2, packed_is_mapped, kv, drawn_apart, beside)
+        parts = _parts(setting, choice)
         need_bytes = _total(parts)
         if limit_bytes is None or need_bytes <= limit_bytes:
             return Plan(
@@ -144,27 +159,16 @@ def make_plan(
     assert choice is not None
     assert limit_bytes is not None
     given = {"slots": slots, "capacity_tokens": capacity_tokens, "patch_cap": patch_cap}
-    hint = _cure(bundle, given, raster_px, limit_bytes, packed_is_mapped, kv, drawn_apart, beside)
-    prepared_bytes = _total(_parts(bundle, choice, raster_px**2, True, kv, drawn_apart, beside))
-    if hint is None and not packed_is_mapped and prepared_bytes <= limit_bytes:
+    hint = _cure(setting, given, limit_bytes)
+    can_prepare = engines.decoder.engine == "onnxruntime" and not packed_is_mapped
+    prepared = dataclasses.replace(setting, packed_is_mapped=can_prepare)
+    if hint is None and can_prepare and _total(_parts(prepared, choice)) <= limit_bytes:
         hint = f"run `mineru-edge prepare {bundle.path}` first, which takes the decoder's weights off the heap"
     raise BudgetError(
         need_bytes=need_bytes,
         limit_bytes=limit_bytes,
         hint=hint or f"set the memory limit to {megabytes(need_bytes)} or more",
     )
-
-
-def vision_bytes(vision: VisionShape, patches: int) -> int:
-    """Heap of one vision run. At its worst node an MLP stands before and after a step, next to about five rows of model
-    width that the arena holds; counted 382 MB for 5476 patches of MinerU2.5, measured 369 MB in INT8."""
-    host = vision.patch_values + 4 * (vision.patch_values + 2 * vision.rotary_width)  # bytes and f32 values
-    return patches * (host + 4 * (2 * vision.mlp_width + 5 * vision.width))
-
-
-def prefill_bytes(text: TextShape, tokens: int) -> int:
-    """Heap of one prefill chunk, at the gate of an MLP; counted 59 MB for 512 tokens of MinerU2.5, measured 61 MB."""
-    return tokens * 4 * (5 * text.width + 5 * text.mlp_width)
 
 
 def forecast(
@@ -176,48 +180,37 @@ def forecast(
     raster_pixels: int,
     packed_is_mapped: bool,
     kv: KVKind = "fp32",
+    engines: Engines = ONNXRUNTIME,
 ) -> tuple[Part, ...]:
     """What work takes that is no more than `slots` sequences of `tokens` and pictures of `patches`, part by part."""
-    choice = _Choice(slots, tokens, patches, PREFILL_CHUNKS[0])
-    return _parts(bundle, choice, raster_pixels, packed_is_mapped, kv)
+    setting = _Setting(bundle, engines, packed_is_mapped, kv, raster_pixels)
+    return _parts(setting, _Choice(slots, tokens, patches, PREFILL_CHUNKS[0]))
 
 
-def _parts(
-    bundle: Bundle,
-    choice: _Choice,
-    raster_pixels: int,
-    packed_is_mapped: bool,
-    kv: KVKind,
-    drawn_apart: bool = False,
-    beside: Beside = NOTHING,
-) -> tuple[Part, ...]:
+def _parts(setting: _Setting, choice: _Choice) -> tuple[Part, ...]:
+    bundle, engines = setting.bundle, setting.engines
     text, sizes = bundle.text, {entry.path: entry.bytes for entry in bundle.files}
-    packed = int(sizes[DECODER_DATA_FILE] * PACKED_PER_BYTE)
+    droppable = can_drop()
+    weights = weights_of(bundle, engines, packed_is_mapped=setting.packed_is_mapped, droppable=droppable)
     prompt = choice.capacity_tokens * 4 * (text.width + 2 * text.rotary_width)
-    vision = vision_bytes(bundle.vision, choice.patch_cap)
-    drawing = DRAWING_BYTES + (0 if choice.drawer_stays else DRAWER_BYTES)
-    decoding = prefill_bytes(text, min(choice.prefill_chunk, choice.capacity_tokens)) + prompt
+    vision = weights.seeing + vision_bytes(bundle.vision, choice.patch_cap, engines.vision.engine)
+    decoding = weights.decoding + prefill_bytes(text, min(choice.prefill_chunk, choice.capacity_tokens)) + prompt
+    drawing = DRAWING_BYTES + (0 if choice.drawer_stays else DRAWER_BYTES) if setting.drawn_apart else 0
     spoken = max(0, choice.capacity_tokens - choice.patch_cap // bundle.vision.merge**2)
     embedding = sizes[EMBED_FILE]
-    resident = sizes[VISION_DATA_FILE]
-    if can_drop():
-        vision += int(resident * SWEPT_SHARE)
-        decoding += packed if packed_is_mapped else 0
-        resident = 0 if packed_is_mapped else packed
+    if droppable:
         embedding = min(embedding, choice.slots * spoken * EMBED_ROW_BYTES)
-    else:
-        resident += packed
     parts = (
-        Part(LIBRARIES, INTERPRETER_BYTES),
+        Part(LIBRARIES, INTERPRETER_BYTES + library_bytes(engines)),
         Part(TOKENIZER, sizes[TOKENIZER_FILE] * TOKENIZER_BYTES_PER_BYTE),
         Part(EMBEDDING, embedding),
-        Part(WEIGHTS, resident),
-        Part(WORK, max(vision, decoding, drawing if drawn_apart else 0, beside.work_bytes)),  # one at a time
-        Part(STORE, choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(ITEM_BYTES[kv])),
+        Part(WEIGHTS, weights.kept),
+        Part(WORK, max(vision, decoding, drawing, setting.beside.work_bytes)),  # one at a time
+        Part(STORE, choice.slots * choice.capacity_tokens * text.kv_bytes_per_token(ITEM_BYTES[setting.kv])),
         Part(LOGITS, choice.slots * text.vocab * 4),
-        Part(PAGES, RASTERS * raster_pixels * 3),
-        Part(DRAWER, DRAWER_BYTES if drawn_apart and choice.drawer_stays else 0),
-        Part(BESIDE, beside.kept_bytes),
+        Part(PAGES, RASTERS * setting.raster_pixels * 3),
+        Part(DRAWER, DRAWER_BYTES if setting.drawn_apart and choice.drawer_stays else 0),
+        Part(BESIDE, setting.beside.kept_bytes),
     )
     return tuple(part for part in parts if part.bytes)
 
@@ -251,24 +244,14 @@ def _choices(
         yield _Choice(least_slots, capacity(patches, LEAST_ROOM_TOKENS), patches, least_chunk, drawer_stays=False)
 
 
-def _cure(
-    bundle: Bundle,
-    given: dict[str, int | None],
-    raster_px: int,
-    limit_bytes: int,
-    packed_is_mapped: bool,
-    kv: KVKind,
-    drawn_apart: bool,
-    beside: Beside,
-) -> str | None:
+def _cure(setting: _Setting, given: dict[str, int | None], limit_bytes: int) -> str | None:
     """The given option to lower, and to what, if lowering one alone is enough."""
     for name, value in given.items():
         if value is None:
             continue
-        for choice in _choices(bundle, **{**given, name: None}):
+        for choice in _choices(setting.bundle, **{**given, name: None}):
             lower = getattr(choice, name)
-            need_bytes = _total(_parts(bundle, choice, raster_px**2, packed_is_mapped, kv, drawn_apart, beside))
-            if lower < value and need_bytes <= limit_bytes:
+            if lower < value and _total(_parts(setting, choice)) <= limit_bytes:
                 return f"lower {name} from {value} to {lower}"
     return None
 

@@ -14,6 +14,7 @@ from bundles import write_bundle
 from mineru_edge import reader as reader_module
 from mineru_edge.cli import main
 from mineru_edge.reader import Reader
+from mineru_edge.runtime.engines import ONNXRUNTIME
 from mineru_edge.runtime.request import FinishReason, Request, Result, Step
 
 LAYOUT_PROMPT = "\nLayout Detection:"
@@ -60,6 +61,7 @@ class FakeEngine:
         self.cancelled: list[int | None] = []
         self.closed = 0
         part = SimpleNamespace(name="activations", bytes=5_000_000)
+        self.engines = ONNXRUNTIME
         self.plan: Any = SimpleNamespace(
             parts=(part,),
             total_bytes=5_000_000,

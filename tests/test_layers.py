@@ -31,6 +31,7 @@ EXCEPTIONS: dict[str, set[str]] = {
     "runtime/ort.py": {"onnxruntime"},  # and no other file
     "edge/detector.py": {"rapid_layout"},  # nor here
     "edge/ocr.py": {"rapidocr", "cv2"},
+    "runtime/ov.py": {"openvino"},
     "export/verify*.py": {"mineru_edge.runtime"},  # compares with what the device will run
     "export/calibrate.py": {"mineru_edge.runtime"},  # looks at the keys and values that it will hold
     "export/tiny/evaluate*.py": {"mineru_edge.runtime"},  # measures how well that reads

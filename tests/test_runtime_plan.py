@@ -21,6 +21,7 @@ from mineru_edge.models.bundle import (
 )
 from mineru_edge.models.errors import BudgetError
 from mineru_edge.runtime import plan as plans
+from mineru_edge.runtime.footprint import ORT_PACKED_PER_BYTE
 from mineru_edge.runtime.kv import KVStore
 from mineru_edge.runtime.plan import Plan, make_plan
 
@@ -150,7 +151,7 @@ def test_a_system_that_cannot_drop_pages_keeps_all_weights(full: Bundle, monkeyp
     """2 GB of limit then are what 1.2 GB are elsewhere."""
     monkeypatch.setattr(plans, "can_drop", lambda: False)
     weights = {p.name: p.bytes for p in make_plan(full, limit_bytes=8 * GB).parts}[plans.WEIGHTS]
-    assert weights == 667_471_872 + int(509_815_296 * plans.PACKED_PER_BYTE)
+    assert weights == 667_471_872 + int(509_815_296 * ORT_PACKED_PER_BYTE)
     with pytest.raises(BudgetError):
         make_plan(full, limit_bytes=int(1.5 * GB))
 

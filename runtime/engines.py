@@ -1,0 +1,167 @@
+"""Which engine runs which graph: decided here and nowhere else, from what is wanted, installed and in the bundle, and
+from the processor. Imports no engine."""
+
+from __future__ import annotations
+
+import importlib.util
+import platform
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from mineru_edge.models.bundle import Bundle, Format, KVKind
+from mineru_edge.models.errors import EngineError, MineruEdgeError
+
+from .threads import CPUINFO, cpu_field
+
+EngineName = Literal["onnxruntime", "openvino"]
+Wish = Literal["auto", "onnxruntime", "openvino", "openvino-f32"]
+GraphName = Literal["vision", "decoder"]
+
+AUTO = "auto"
+FORMATS: dict[EngineName, Format] = {"onnxruntime": "onnx", "openvino": "openvino"}
+INSTALL: dict[EngineName, str] = {
+    "onnxruntime": "pip install onnxruntime",
+    "openvino": "pip install 'mineru-edge[openvino]'",
+}
+_X86 = ("x86_64", "amd64")
+_BF16 = {"avx512_bf16", "amx_bf16"}
+_INT8 = {"avx_vnni", "avx512_vnni", "amx_int8"}
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """One graph's engine and why. `bf16`: its attention multiplies bf16 numbers; all else is f32 activations."""
+
+    engine: EngineName
+    reason: str
+    bf16: bool = False
+
+    @property
+    def words(self) -> str:
+        return f"{self.engine}{' with bf16 attention' if self.bf16 else ''} ({self.reason})"
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    vision: Choice
+    decoder: Choice
+
+    @property
+    def words(self) -> str:
+        return f"vision {self.vision.words}, decoder {self.decoder.words}"
+
+
+ONNXRUNTIME = Engines(Choice("onnxruntime", "the default"), Choice("onnxruntime", "the default"))
+
+
+def parse_wishes(text: str) -> dict[GraphName, Wish]:
+    """ "openvino" for both graphs, or "vision=openvino,decoder=onnxruntime"; a graph that is not named is "auto".
+
+    MineruEdgeError for anything else.
+    """
+    wishes: dict[GraphName, Wish] = {"vision": "auto", "decoder": "auto"}
+    parts = [part.strip() for part in text.split(",")]
+    named = [part.partition("=") for part in parts if "=" in part]
+    pairs = named if len(named) == len(parts) else [(graph, "=", text.strip()) for graph in wishes]
+    for graph, _, wish in pairs:
+        if graph not in wishes or wish not in get_args(Wish) or len(pairs) != len({graph for graph, *_ in pairs}):
+            known = ", ".join(get_args(Wish))
+            raise MineruEdgeError(
+                f"engine {text!r} is not one of {known}, nor like vision=openvino,decoder=onnxruntime"
+            )
+        wishes[graph] = wish  # type: ignore[assignment]
+    return wishes
+
+
+def choose_engines(
+    bundle: Bundle,
+    wish: str = AUTO,
+    *,
+    kv: KVKind = "fp32",
+    installed: Collection[EngineName] | None = None,
+    architecture: str | None = None,
+    features: Collection[str] | None = None,
+) -> tuple[Engines, ...]:
+    """The best choice first; behind it, where the choice was ours, one that needs less memory.
+
+    EngineError when a graph has no engine, with what to install or to export. None looks at this machine.
+    """
+    wishes = parse_wishes(wish)
+    have = _installed() if installed is None else tuple(installed)
+    machine = _Machine(
+        (architecture or platform.machine()).lower() in _X86, frozenset(_features() if features is None else features)
+    )
+    best = Engines(*(_choose(bundle, graph, wishes[graph], kv, have, machine) for graph in get_args(GraphName)))
+    lean = Engines(*(_lean(bundle, getattr(best, graph), wishes[graph], have) for graph in get_args(GraphName)))
+    return (best,) if lean == best else (best, lean)
+
+
+@dataclass(frozen=True, slots=True)
+class _Machine:
+    x86: bool
+    features: frozenset[str]
+
+
+def _choose(
+    bundle: Bundle, graph: GraphName, wish: Wish, kv: KVKind, have: Collection[EngineName], machine: _Machine
+) -> Choice:
+    # A bundle in fp32 is there for comparisons, so nothing of it is rounded.
+    bf16 = bool(graph == "vision" and bundle.precision.vision == "int8" and machine.features & _BF16)
+    engine: EngineName
+    if wish != "auto":
+        engine = "openvino" if wish == "openvino-f32" else wish
+        _check(bundle, engine, have)
+        if graph == "decoder" and kv == "int8" and engine == "openvino":
+            raise EngineError("only onnxruntime keeps keys and values as int8", hint="--engine decoder=onnxruntime")
+        return Choice(engine, "as asked", bf16 and wish == "openvino")
+    able = [engine for engine in FORMATS if FORMATS[engine] in bundle.engines and engine in have]
+    if not able:
+        _check(bundle, next(engine for engine in FORMATS if FORMATS[engine] in bundle.engines), have)
+    if len(able) == 1:
+        (engine,) = able
+        other = next(each for each in FORMATS if each != engine)
+        missing = (
+            f"{other} is not installed"
+            if FORMATS[other] in bundle.engines
+            else f"the bundle has no {FORMATS[other]} graphs"
+        )
+        return Choice(engine, missing, bf16 and engine == "openvino")
+    if graph == "decoder" and kv == "int8":
+        return Choice("onnxruntime", "it keeps keys and values as int8")
+    if not machine.x86:
+        return Choice("onnxruntime", "its integer kernels are the known ones on this architecture")
+    if graph == "vision" and machine.features & _BF16:
+        return Choice("openvino", "this processor multiplies bf16", bf16)
+    if graph == "decoder" and machine.features & _INT8:
+        return Choice("openvino", "faster on a processor with 8-bit dot products")
+    return Choice("onnxruntime", "as fast on this processor, in less memory")
+
+
+def _lean(bundle: Bundle, chosen: Choice, wish: Wish, have: Collection[EngineName]) -> Choice:
+    """onnxruntime maps its weights, OpenVINO packs them on the heap."""
+    free = wish == AUTO and chosen.engine != "onnxruntime"
+    if free and "onnx" in bundle.engines and "onnxruntime" in have:
+        return Choice("onnxruntime", "openvino does not fit the memory limit")
+    return chosen
+
+
+def _check(bundle: Bundle, engine: EngineName, have: Collection[EngineName]) -> None:
+    if FORMATS[engine] not in bundle.engines:
+        raise EngineError(
+            f"{bundle.path} holds graphs for {', '.join(bundle.engines)}, none for {engine}",
+            hint=f"export it with --format {FORMATS[engine]} or both",
+        )
+    if engine not in have:
+        raise EngineError(
+            f"{engine} is not installed, and {bundle.path} was asked to run with it", hint=INSTALL[engine]
+        )
+
+
+def _installed() -> tuple[EngineName, ...]:
+    return tuple(engine for engine in FORMATS if importlib.util.find_spec(engine) is not None)
+
+
+def _features(cpuinfo: Path = CPUINFO) -> set[str]:
+    return set(cpu_field(cpuinfo, "flags", "Features").split())

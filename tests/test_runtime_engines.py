@@ -1,0 +1,131 @@
+"""Which engine runs which graph: every way to ask, and every machine, without an engine being imported."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from bundles import write_bundle
+
+from mineru_edge.models.bundle import Bundle, Format, Precision
+from mineru_edge.models.errors import EngineError, MineruEdgeError
+from mineru_edge.runtime.engines import EngineName, choose_engines, parse_wishes
+
+BOTH: tuple[EngineName, ...] = ("onnxruntime", "openvino")
+SERVER = {"avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Bundle:
+    return dataclasses.replace(write_bundle(tmp_path), engines=("onnx", "openvino"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("auto", ("auto", "auto")),
+        ("openvino", ("openvino", "openvino")),
+        ("vision=openvino,decoder=onnxruntime", ("openvino", "onnxruntime")),
+        (" decoder=onnxruntime , vision=openvino-f32", ("openvino-f32", "onnxruntime")),
+        ("decoder=openvino", ("auto", "openvino")),
+    ],
+)
+def test_wishes(text: str, expected: tuple[str, str]) -> None:
+    wishes = parse_wishes(text)
+    assert (wishes["vision"], wishes["decoder"]) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "onnx", "vision=onnx", "head=openvino", "vision=openvino,onnxruntime", "vision=auto,vision=openvino", "="],
+)
+def test_a_wish_that_is_none_is_refused_with_those_that_are(text: str) -> None:
+    with pytest.raises(MineruEdgeError, match="auto, onnxruntime, openvino, openvino-f32"):
+        parse_wishes(text)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "features", "vision", "decoder"),
+    [
+        ("x86_64", SERVER, ("openvino", True), "openvino"),
+        ("AMD64", {"avx512_vnni", "avx512_bf16"}, ("openvino", True), "openvino"),
+        ("x86_64", {"avx2", "avx_vnni"}, ("onnxruntime", False), "openvino"),
+        ("x86_64", {"avx2"}, ("onnxruntime", False), "onnxruntime"),
+        ("aarch64", {"asimddp", "i8mm", "bf16"}, ("onnxruntime", False), "onnxruntime"),
+    ],
+)
+def test_auto_goes_by_the_processor(
+    bundle: Bundle, architecture: str, features: set[str], vision: tuple[str, bool], decoder: str
+) -> None:
+    best = choose_engines(bundle, installed=BOTH, architecture=architecture, features=features)[0]
+    assert (best.vision.engine, best.vision.bf16) == vision
+    assert best.decoder.engine == decoder
+    assert best.vision.reason
+    assert best.decoder.words.startswith(decoder)
+
+
+def test_a_wish_goes_before_the_processor(bundle: Bundle) -> None:
+    (asked,) = choose_engines(
+        bundle, "vision=onnxruntime,decoder=openvino", installed=BOTH, architecture="aarch64", features=()
+    )
+    assert (asked.vision.engine, asked.decoder.engine) == ("onnxruntime", "openvino")
+
+
+@pytest.mark.parametrize(
+    ("wish", "kind", "bf16"), [("openvino", "int8", True), ("openvino-f32", "int8", False), ("openvino", "fp32", False)]
+)
+def test_bf16_is_for_int8_bundles_and_can_be_refused(bundle: Bundle, wish: str, kind: str, bf16: bool) -> None:
+    stored = Precision(vision=kind, decoder=kind, embedding=kind)  # type: ignore[arg-type]
+    chosen = choose_engines(
+        dataclasses.replace(bundle, precision=stored), wish, installed=BOTH, architecture="x86_64", features=SERVER
+    )
+    assert chosen[0].vision.bf16 == bf16
+
+
+def test_behind_our_own_choice_stands_the_one_that_needs_less_memory(bundle: Bundle) -> None:
+    best, lean = choose_engines(bundle, installed=BOTH, architecture="x86_64", features=SERVER)
+    assert (best.vision.engine, lean.vision.engine, lean.decoder.engine) == ("openvino", "onnxruntime", "onnxruntime")
+    assert "memory" in lean.vision.reason
+    assert len(choose_engines(bundle, "openvino", installed=BOTH, architecture="x86_64", features=SERVER)) == 1
+
+
+@pytest.mark.parametrize(
+    ("engines", "installed", "engine", "reason"),
+    [
+        (("onnx",), BOTH, "onnxruntime", "the bundle has no openvino graphs"),
+        (("openvino",), BOTH, "openvino", "the bundle has no onnx graphs"),
+        (("onnx", "openvino"), ("onnxruntime",), "onnxruntime", "openvino is not installed"),
+        (("onnx", "openvino"), ("openvino",), "openvino", "onnxruntime is not installed"),
+    ],
+)
+def test_the_only_one_there_is(
+    bundle: Bundle, engines: tuple[Format, ...], installed: tuple[EngineName, ...], engine: str, reason: str
+) -> None:
+    (only,) = choose_engines(
+        dataclasses.replace(bundle, engines=engines), installed=installed, architecture="x86_64", features=SERVER
+    )
+    assert {(choice.engine, choice.reason) for choice in (only.vision, only.decoder)} == {(engine, reason)}
+
+
+@pytest.mark.parametrize(
+    ("engines", "installed", "wish", "message"),
+    [
+        (("openvino",), ("onnxruntime",), "auto", r"openvino is not installed.*pip install 'mineru-edge\[openvino\]'"),
+        (("onnx",), (), "auto", "onnxruntime is not installed.*pip install onnxruntime"),
+        (("onnx",), BOTH, "vision=openvino", "none for openvino.*--format openvino"),
+        (("onnx", "openvino"), ("onnxruntime",), "openvino", r"pip install 'mineru-edge\[openvino\]'"),
+    ],
+)
+def test_no_engine_says_what_to_install_or_export(
+    bundle: Bundle, engines: tuple[Format, ...], installed: tuple[EngineName, ...], wish: str, message: str
+) -> None:
+    with pytest.raises(EngineError, match=message):
+        choose_engines(dataclasses.replace(bundle, engines=engines), wish, installed=installed, features=())
+
+
+def test_int8_keys_and_values_are_onnxruntimes(bundle: Bundle) -> None:
+    best = choose_engines(bundle, kv="int8", installed=BOTH, architecture="x86_64", features=SERVER)[0]
+    assert (best.vision.engine, best.decoder.engine) == ("openvino", "onnxruntime")
+    with pytest.raises(EngineError, match="decoder=onnxruntime"):
+        choose_engines(bundle, "openvino", kv="int8", installed=BOTH)
