@@ -80,9 +80,14 @@ class KVStore:
         return keys, values
 
     def move(self, source: int, target: int, tokens: int) -> None:
-        """Copy the first `tokens` rows of slot `source` to slot `target`, whole blocks of them."""
+        """Copy the first `tokens` rows of slot `source` to slot `target`; of several blocks whole ones."""
         blocks, rows = self._reach(tokens)
         self._store[:, :, target, :blocks, :, :rows] = self._store[:, :, source, :blocks, :, :rows]
+
+    def touch(self, tokens: int) -> None:
+        """Write the first `tokens` rows of every slot as they are, so that they are backed by memory."""
+        blocks, rows = self._reach(tokens)
+        self._store[:, :, :, :blocks, :, :rows] += 0
 
     def release(self) -> None:
         """Give the memory back to the system until it is written again, where that can be done: no slot may be live."""
@@ -91,7 +96,7 @@ class KVStore:
             self._pages.madvise(advice)
 
     def clear(self, slot: int, tokens: int) -> None:
-        """Zero the first `tokens` rows of a slot, for when they may not be finite, to the end of their last block."""
+        """Zero the first `tokens` rows of a slot, for when they may not be finite; of several blocks whole ones."""
         blocks, rows = self._reach(tokens)
         self._store[:, :, slot, :blocks, :, :rows] = 0
 

@@ -25,6 +25,25 @@ def test_views_are_the_store_itself() -> None:
     assert not store.views(1, 2, 1)[1].any()
 
 
+def test_blocks_are_the_store_itself_and_rows_lie_in_order() -> None:
+    """Slots of 10 rows in blocks of 4: three blocks each, the last of them half used."""
+    store = KVStore(TEXT, slots=3, capacity_tokens=10, block_tokens=4)
+    keys, values = store.blocks(1)
+    assert (store.slot_blocks, store.capacity_tokens) == (3, 10)
+    assert keys.shape == values.shape == (4 * 3, TEXT.kv_heads, 4, TEXT.head_dim)
+    assert keys.flags.c_contiguous
+    keys[3:6] = np.arange(12).reshape(3, 1, 4, 1)  # slot 1
+    store.move(1, 2, 6)
+    assert keys[6:8, 0, :, 0].ravel().tolist() == [0, 1, 2, 3, 4, 5, 6, 7]
+    assert not keys[8].any()
+    assert not values.any()
+    store.clear(1, 3)
+    assert keys[3, 0, :, 0].tolist() == [0, 0, 0, 3]
+    assert keys[4, 0, :, 0].tolist() == [4, 5, 6, 7]
+    store.touch(10)
+    assert keys[4, 0, :, 0].tolist() == [4, 5, 6, 7]
+
+
 def test_its_size_is_what_the_plan_counts() -> None:
     assert KVStore(TEXT, slots=4, capacity_tokens=10).nbytes == 4 * 10 * TEXT.kv_bytes_per_token(4)
 
