@@ -10,7 +10,7 @@ import io
 import math
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from mineru_edge.runtime.graphs import is_prepared
 from mineru_edge.runtime.plan import forecast
 from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
 
-from .intake import open_here
+from .drawer import Drawer
 from .memory import MemoryWatch, reset_peak
 
 REQUEST_PX = ((784, 112), (560, 392), (756, 784), (1036, 1036))  # 448, 1120, 3024 and 5476 patches
@@ -157,8 +157,11 @@ def _decode(engine: Engine, slots: int, repeats: int) -> Case:
 
 
 def _page(engine: Engine, repeats: int) -> tuple[Case, PageSplit]:
-    scan = _scanned_page()
-    runs, private, rss = _measured(lambda: _page_once(engine, scan), repeats)
+    scan, drawer = _scanned_page(), Drawer()
+    try:
+        runs, private, rss = _measured(lambda: _page_once(engine, scan, drawer), repeats, lambda: drawer.process_ids)
+    finally:
+        drawer.close()
     seconds, split, layout, crops = sorted(runs, key=lambda run: run[0])[len(runs) // 2]
     planned = max(
         _planned_for(engine, [layout], slots=1, raster_pixels=math.prod(PAGE_PX)),  # nothing else is live then
@@ -168,10 +171,10 @@ def _page(engine: Engine, repeats: int) -> tuple[Case, PageSplit]:
     return Case("page", "a page", seconds, generated, "tokens", repeats, private, rss, planned), split
 
 
-def _page_once(engine: Engine, scan: bytes) -> tuple[float, PageSplit, Result, list[Result]]:
+def _page_once(engine: Engine, scan: bytes, drawer: Drawer) -> tuple[float, PageSplit, Result, list[Result]]:
     """Seconds, their split, and what the layout and the crops gave."""
     started = time.perf_counter()
-    opened = open_here(scan, "a scanned page")
+    opened = drawer.open(scan, "a scanned page")
     try:
         (sheet,) = opened.sheets([1])
     finally:
@@ -231,10 +234,12 @@ def _ended(result: Result) -> Result:
     return result
 
 
-def _measured(work: Callable[[], Any], repeats: int) -> tuple[list[Any], int | None, int | None]:
-    """What `work` gave each time, and the peaks over all of them: private and resident bytes."""
+def _measured(
+    work: Callable[[], Any], repeats: int, others: Callable[[], Iterable[int]] = tuple
+) -> tuple[list[Any], int | None, int | None]:
+    """What `work` gave each time, and the peaks over all of them: private and resident bytes, of `others` too."""
     reset_peak()
-    watch = MemoryWatch()
+    watch = MemoryWatch(others=others)
     with watch:
         results = [work() for _ in range(repeats)]
     peak = watch.peak()
@@ -242,13 +247,15 @@ def _measured(work: Callable[[], Any], repeats: int) -> tuple[list[Any], int | N
 
 
 def _planned_for(engine: Engine, results: Sequence[Result], *, slots: int, raster_pixels: int) -> int:
-    """The forecast for as many of these at once as there are slots."""
+    """The forecast for as many of these at once as there are slots, on a page that a process of its own has drawn."""
     longest = max(result.prompt_tokens + len(result.token_ids) for result in results)
     largest = max(result.patches for result in results)
-    return _planned(engine, slots=slots, tokens=longest, patches=largest, raster_pixels=raster_pixels)
+    return _planned(engine, slots=slots, tokens=longest, patches=largest, raster_pixels=raster_pixels, drawn_apart=True)
 
 
-def _planned(engine: Engine, *, slots: int, tokens: int, patches: int, raster_pixels: int = 0) -> int:
+def _planned(
+    engine: Engine, *, slots: int, tokens: int, patches: int, raster_pixels: int = 0, drawn_apart: bool = False
+) -> int:
     bundle = engine.model.bundle
     parts = forecast(
         bundle,
@@ -259,5 +266,6 @@ def _planned(engine: Engine, *, slots: int, tokens: int, patches: int, raster_pi
         packed_is_mapped=is_prepared(bundle, engine.kv.kind, engine.engines),
         kv=engine.kv.kind,
         engines=engine.engines,
+        drawn_apart=drawn_apart,
     )
     return sum(part.bytes for part in parts)

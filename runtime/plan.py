@@ -181,9 +181,13 @@ def forecast(
     packed_is_mapped: bool,
     kv: KVKind = "fp32",
     engines: Engines = ONNXRUNTIME,
+    drawn_apart: bool = False,
 ) -> tuple[Part, ...]:
-    """What work takes that is no more than `slots` sequences of `tokens` and pictures of `patches`, part by part."""
-    setting = _Setting(bundle, engines, packed_is_mapped, kv, raster_pixels)
+    """What work takes that is no more than `slots` sequences of `tokens` and pictures of `patches`, part by part.
+
+    `drawn_apart`: its pages come from a drawing process, which is counted.
+    """
+    setting = _Setting(bundle, engines, packed_is_mapped, kv, raster_pixels, drawn_apart=drawn_apart)
     return _parts(setting, _Choice(slots, tokens, patches, PREFILL_CHUNKS[0]))
 
 
