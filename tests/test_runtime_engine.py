@@ -258,7 +258,7 @@ def test_a_graph_that_cannot_be_opened_is_an_engine_error(bundle: Bundle, tmp_pa
     broken = tmp_path / "broken"
     shutil.copytree(bundle.path, broken)
     graph = OV_DECODER_FILE if bundle.engines == ("openvino",) else DECODER_FILE
-    (broken / graph).write_bytes(b"\xff" * (broken / graph).stat().st_size)
+    (broken / graph).write_bytes(b"x" * (broken / graph).stat().st_size)
     with pytest.raises(EngineError, match=graph):
         Engine.open(Bundle.load(broken), slots=1, threads=1)
 
@@ -365,6 +365,7 @@ with Engine.open(bundle, slots=3, threads=1, capacity_tokens=400) as engine:
     levels = []
     for start in range(60, 180, 20):
         some(20, start)
+        engine.kv.release()  # else it counts the rows that happened to be written since no slot was live
         levels.append(anonymous_bytes())
     grown = min(levels[3:]) - min(levels[:3])  # caches of kernels turn over: up and down by some MB
 assert grown < 2_000_000, grown
