@@ -15,7 +15,7 @@ from PIL import Image
 
 from .document import Box
 from .quick import opening, session_options
-from .structure import inside
+from .structure import area, inside
 
 TYPES = {
     "text": "text",
@@ -94,5 +94,4 @@ def _overlap(one: Box, other: Box) -> float:
     height = min(one[3], other[3]) - max(one[1], other[1])
     if width <= 0 or height <= 0:
         return 0.0
-    areas = [(box[2] - box[0]) * (box[3] - box[1]) for box in (one, other)]
-    return width * height / (sum(areas) - width * height)
+    return width * height / (area(one) + area(other) - width * height)

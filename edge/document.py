@@ -12,12 +12,7 @@ from typing import Any
 Box = tuple[float, float, float, float]
 
 STOP, ERROR = "stop", "error"
-MODEL, LAYER, OCR, AUTO = (
-    "model",
-    "layer",
-    "ocr",
-    "auto",
-)  # who reads text; auto: the PDF where it can
+MODEL, LAYER, OCR, AUTO = "model", "layer", "ocr", "auto"  # who reads text; auto: the PDF where it can
 DETECTOR = "detector"  # who finds blocks in place of the model
 
 

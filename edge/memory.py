@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from mineru_edge.runtime.memory import kernel_bytes
+from mineru_edge.runtime.private_memory import STATUS
 
 from .document import Memory
 
-STATUS = Path("/proc/self/status")
 PROC = Path("/proc")
 CLEAR_REFS = Path("/proc/self/clear_refs")
 INTERVAL_S = 0.05

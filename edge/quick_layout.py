@@ -24,7 +24,7 @@ from .glyphs import Glyph, PageGlyphs, turned_box, upright
 from .layer_page import heading_type, is_page_number, layer_blocks, trouble
 from .ocr import Ocr, PageLines
 from .print_check import ink_of
-from .structure import inside
+from .structure import area, inside
 from .text_layer import TextLayer, is_formula
 from .text_lines import Word, lines
 
@@ -134,7 +134,7 @@ class _Page:
             each
             for each in found
             if each.type != "image"
-            or sum(_area(box) for box in boxes if inside(box, each.box)) < _PRINT * _area(each.box)
+            or sum(area(box) for box in boxes if inside(box, each.box)) < _PRINT * area(each.box)
         ]
 
     def _is_prose(self, box: Box, held: Sequence[Word]) -> bool:
@@ -236,7 +236,7 @@ def _is_taken(line: Box, taken: Sequence[Box]) -> bool:
         max(0.0, min(core[2], box[2]) - max(core[0], box[0])) * max(0.0, min(core[3], box[3]) - max(core[1], box[1]))
         for box in taken
     )
-    return covered >= 0.5 * _area(core)
+    return covered >= 0.5 * area(core)
 
 
 def _signs(held: Iterable[Word]) -> list[Glyph]:
@@ -286,7 +286,3 @@ def _block(kind: str, box: Box, content: str | None = None, source: str = LAYER)
 
 def _fractions(page: PageGlyphs, box: Box) -> Box:
     return box[0] / page.width, box[1] / page.height, box[2] / page.width, box[3] / page.height
-
-
-def _area(box: Box) -> float:
-    return (box[2] - box[0]) * (box[3] - box[1])

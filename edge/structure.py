@@ -106,12 +106,15 @@ def structure(blocks: Sequence[Block]) -> list[Item]:
     return [item for _, item in sorted(items, key=lambda pair: pair[0])]
 
 
+def area(box: Box) -> float:
+    return (box[2] - box[0]) * (box[3] - box[1])
+
+
 def inside(inner: Box, outer: Box) -> bool:
     """Whether most of `inner` lies in `outer`."""
     width = min(inner[2], outer[2]) - max(inner[0], outer[0])
     height = min(inner[3], outer[3]) - max(inner[1], outer[1])
-    area = (inner[2] - inner[0]) * (inner[3] - inner[1])
-    return width > 0 and height > 0 and width * height >= _INSIDE * area
+    return width > 0 and height > 0 and width * height >= _INSIDE * area(inner)
 
 
 def _lists(blocks: Sequence[Block]) -> dict[int, list[int]]:

@@ -18,6 +18,7 @@ from . import typed
 from .document import Box
 from .glyphs import Glyph, PageGlyphs
 from .print_check import PrintCheck
+from .structure import area
 from .text_lines import Word, lines, words
 
 TEXT_TYPES = frozenset(
@@ -61,7 +62,7 @@ class TextLayer:
         owned: dict[int | None, list[Word]] = {}
         for word in self._words:
             holding = [index for index, box in boxes.items() if self._holds(box, word)]
-            owner = min(holding, key=lambda index: _area(boxes[index])) if holding else None
+            owner = min(holding, key=lambda index: area(boxes[index])) if holding else None
             owned.setdefault(owner, []).append(word)
         return owned
 
@@ -132,7 +133,3 @@ def is_vertical(words: Sequence[Word]) -> bool:
         for before, after in pairwise(words)
     )
     return 2 * below >= len(words)
-
-
-def _area(box: Box) -> float:
-    return (box[2] - box[0]) * (box[3] - box[1])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,11 @@ from mineru_edge.runtime.engine import Engine
 from mineru_edge.runtime.request import DecodeParams, FinishReason, Request
 
 from .cases import Page, asked_in, generated
+from .progress import Progress
 
 PAGES = 2
 FIRST_SEED = 100  # other pages than `verify` compares on
 NEW_TOKENS = 64
-
-Progress = Callable[[int, int, str], None]
 
 
 def kv_peaks(

@@ -25,18 +25,13 @@ from mineru_edge.models.errors import MineruEdgeError, SpaceError, megabytes
 from .checkpoint import Checkpoint
 from .facts import Facts, read_facts, tensor_shapes
 from .parts import PARTS, Part, part_of, precision_of, write_part
+from .progress import Progress
 from .schemes import EMBEDDING, Decoder, Precision, Scheme, choose
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from .cases import Page
-
-Progress = Callable[[int, int, str], None]
-"""Called after each tensor with (bytes done, bytes in all, name of the tensor); bytes are those of the checkpoint.
-
-What comes after the tensors is counted by its own measure.
-"""
 
 FORMATS: dict[Formats, tuple[Format, ...]] = {
     "onnx": ("onnx",), "openvino": ("openvino",), "both": ("onnx", "openvino")
@@ -58,12 +53,13 @@ def export(
     """Write the bundle of a checkpoint directory; returns it loaded.
 
     `decoder` is how the decoder of an int8 bundle is stored, `schemes` overrides how single matrices are (see
-    `schemes.py`). `calibrate` gives pages on which the torch
-    reference says what each matrix loses, and the worst are kept better until the bundle agrees with it (see
-    `promote.py`). With `kv` int8, generated pages are run through the bundle, and it gets a second decoder whose
-    key-value store is int8. Needs memory for about three times the largest tensor in f32, to calibrate that of the
-    reference. CheckpointError when the checkpoint cannot be used, InputError when a page cannot be read, ParityError
-    when calibration does not help, SpaceError when the bundle cannot be written; none leaves anything behind.
+    `schemes.py`). `calibrate` gives pages on which the torch reference says what each matrix loses, and the worst are
+    kept better until the bundle agrees with it (see `promote.py`). With `kv` int8, generated pages are run through the
+    bundle, and it gets a second decoder whose key-value store is int8. `progress` hears of the checkpoint's bytes
+    first, then of what comes after them. Needs memory for about three times the largest tensor in f32, to calibrate
+    that of the reference. CheckpointError when the checkpoint cannot be used, InputError when a page cannot be read,
+    ParityError when calibration does not help, SpaceError when the bundle cannot be written; none leaves anything
+    behind.
     """
     assert calibrate is None or precision == "int8", "there is nothing to promote"
     engines = FORMATS[format]

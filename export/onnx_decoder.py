@@ -15,7 +15,7 @@ from mineru_edge.models.tensors import ROW_MULTIPLE, decoder_inputs, decoder_out
 
 from .onnx_nodes import Matrices, Weights
 from .onnx_writer import GraphWriter
-from .schemes import EMBEDDING, HEAD, Scheme, decoder_matrices, row_multiple
+from .schemes import EMBEDDING, HEAD, Scheme, decoder_matrices, packed_parts, row_multiple
 
 
 def write_decoder(
@@ -24,8 +24,9 @@ def write_decoder(
     """Add all nodes, and save. With `tied_head` the head is the embedding table."""
     matrices = Matrices(graph, schemes)
 
-    def dense(name: str, parts: list[str], x: str, *, bias: bool = False) -> list[str]:
-        """The products of x with `parts`, which share the scheme of `name`."""
+    def dense(name: str, x: str, *, bias: bool = False) -> list[str]:
+        """The products of x with the parts of `name`, which share its scheme."""
+        parts = packed_parts(name)
         return matrices.products(
             name, x, {p: (weights.read(f"{p}.weight"), weights.read(f"{p}.bias") if bias else None) for p in parts}
         )
@@ -45,16 +46,16 @@ def write_decoder(
         layer = f"model.layers.{index}"
         attention = f"{layer}.self_attn"
         x, hidden = normed(f"{layer}.input_layernorm", hidden, skip)
-        q, k, v = dense(f"{attention}.qkv_proj", [f"{attention}.{p}_proj" for p in "qkv"], x, bias=True)
+        q, k, v = dense(f"{attention}.qkv_proj", x, bias=True)
         x = _attention(graph, shape, attention, index, q, k, v)
         if index == shape.layers - 1:  # of the other positions only keys and values are needed, and those are stored
             x, hidden = _last(graph, x, f"{attention}.last"), _last(graph, hidden, f"{attention}.last.skip")
-        (skip,) = dense(f"{attention}.o_proj", [f"{attention}.o_proj"], x)
+        (skip,) = dense(f"{attention}.o_proj", x)
         x, hidden = normed(f"{layer}.post_attention_layernorm", hidden, skip)
-        gate, up = dense(f"{layer}.mlp.gate_up_proj", [f"{layer}.mlp.gate_proj", f"{layer}.mlp.up_proj"], x)
+        gate, up = dense(f"{layer}.mlp.gate_up_proj", x)
         gate = graph.node("QuickGelu", [gate], f"{layer}.mlp.act", contrib=True, alpha=1.0)  # with alpha 1: SiLU
         x = graph.node("Mul", [gate, up], f"{layer}.mlp.gated")
-        (skip,) = dense(f"{layer}.mlp.down_proj", [f"{layer}.mlp.down_proj"], x)
+        (skip,) = dense(f"{layer}.mlp.down_proj", x)
 
     x, _ = normed("model.norm", hidden, skip)
     head = EMBEDDING if tied_head else HEAD

@@ -17,7 +17,7 @@ from .schemes import BITS, BLOCKS, Scheme
 
 Floats = NDArray[np.float32]
 
-_TINY = np.float32(1e-30)  # a row of zeros gets this scale instead of dividing by 0
+LEAST_SCALE = np.float32(1e-30)  # a row of zeros gets this scale instead of dividing by 0
 _MIDDLE = 128  # the code of 0
 
 
@@ -80,7 +80,7 @@ class Matrices:
         size = graph.node("Abs", [x], f"{name}.abs")
         size = graph.node("ReduceMax", [size, graph.constant([-1], "int64")], f"{name}.largest", keepdims=1)
         size = graph.node("Mul", [size, graph.constant(np.float32(1 / 127), "float32")], f"{name}.step")
-        scale = graph.node("Max", [size, graph.constant(_TINY, "float32")], f"{name}.scale")
+        scale = graph.node("Max", [size, graph.constant(LEAST_SCALE, "float32")], f"{name}.scale")
         scaled = graph.node("Div", [x, scale], f"{name}.scaled")
         # The engine's own QuantizeLinear: release 1.23 lacks the standard one of this opset.
         given = [scaled, graph.constant(1.0, "float32"), graph.constant(_MIDDLE, "uint8")]

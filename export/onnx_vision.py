@@ -14,9 +14,7 @@ from mineru_edge.models.tensors import vision_inputs, vision_outputs
 from .onnx_nodes import Matrices, Weights, layer_norm
 from .onnx_writer import GraphWriter
 from .schemes import Scheme
-
-_EPSILON = 1e-6  # not in the config: a constant of the architecture
-_QUICK_GELU = 1.702
+from .vision_facts import NORM_EPS, QUICK_GELU, patch_kernel
 
 
 def write_vision(graph: GraphWriter, shape: VisionShape, weights: Weights, schemes: Mapping[str, Scheme]) -> None:
@@ -27,22 +25,20 @@ def write_vision(graph: GraphWriter, shape: VisionShape, weights: Weights, schem
         matrix, bias = weights.read(f"{name}.weight"), weights.read(f"{name}.bias")
         return matrices.product(name, x, matrix, bias, output=output)
 
-    # A still image is the same frame `temporal` times, so the kernels of the frames add up: [D, channels, frame, y, x].
-    kernel = weights.read("visual.patch_embed.proj.weight").sum(axis=2).reshape(shape.width, shape.patch_values)
-    hidden = matrices.product("visual.patch_embed.proj", "patches", kernel)
+    hidden = matrices.product("visual.patch_embed.proj", "patches", patch_kernel(shape, weights))
     cos = graph.node("Unsqueeze", ["cos", graph.constant([0], "int64")], "cos.row")
     sin = graph.node("Unsqueeze", ["sin", graph.constant([0], "int64")], "sin.row")
     for index in range(shape.depth):
         block = f"visual.blocks.{index}"
-        x = layer_norm(graph, f"{block}.norm1", hidden, weights, _EPSILON)
+        x = layer_norm(graph, f"{block}.norm1", hidden, weights, NORM_EPS)
         x = _attention(graph, shape, f"{block}.attn", dense(f"{block}.attn.qkv", x), cos, sin)
         hidden = graph.node("Add", [hidden, dense(f"{block}.attn.proj", x)], f"{block}.attended")
-        x = layer_norm(graph, f"{block}.norm2", hidden, weights, _EPSILON)
+        x = layer_norm(graph, f"{block}.norm2", hidden, weights, NORM_EPS)
         x = dense(f"{block}.mlp.fc1", x)
-        x = graph.node("QuickGelu", [x], f"{block}.mlp.act", contrib=True, alpha=_QUICK_GELU)
+        x = graph.node("QuickGelu", [x], f"{block}.mlp.act", contrib=True, alpha=QUICK_GELU)
         hidden = graph.node("Add", [hidden, dense(f"{block}.mlp.fc2", x)], f"{block}.out")
 
-    x = layer_norm(graph, "visual.merger.ln_q", hidden, weights, _EPSILON)
+    x = layer_norm(graph, "visual.merger.ln_q", hidden, weights, NORM_EPS)
     # Merge-block order makes the patches of a token neighbours, so merging is a reshape.
     wide = graph.constant([-1, shape.width * shape.merge**2], "int64")
     x = graph.node("Reshape", [x, wide], "visual.merger.rows")

@@ -21,7 +21,7 @@ from mineru_edge.models.tensors import attention_nodes, flat_decoder_inputs, fla
 
 from .onnx_nodes import Weights
 from .openvino_nodes import Graph, Node, constant, rotated
-from .schemes import EMBEDDING, HEAD, Scheme
+from .schemes import EMBEDDING, HEAD, Scheme, packed_parts
 
 
 def write_decoder(
@@ -30,7 +30,8 @@ def write_decoder(
     """Write the graph to `file`. With `tied_head` the head is the embedding table."""
     graph = Graph(flat_decoder_inputs(shape), weights, schemes)
 
-    def stacked(name: str, parts: list[str], x: Node, *, bias: bool = False) -> Node:
+    def stacked(name: str, x: Node, *, bias: bool = False) -> Node:
+        parts = packed_parts(name)
         matrix = np.concatenate([weights.read(f"{part}.weight") for part in parts])
         shift = np.concatenate([weights.read(f"{part}.bias") for part in parts]) if bias else None
         return graph.product(name, x, matrix, shift)
@@ -41,16 +42,16 @@ def write_decoder(
         layer = f"model.layers.{index}"
         attention = f"{layer}.self_attn"
         x = graph.rms_norm(f"{layer}.input_layernorm", hidden, shape.norm_eps)
-        qkv = stacked(f"{attention}.qkv_proj", [f"{attention}.{p}_proj" for p in "qkv"], x, bias=True)
+        qkv = stacked(f"{attention}.qkv_proj", x, bias=True)
         x = _attention(shape, index, qkv, cos, sin)
         if index == shape.layers - 1:  # of the other tokens only keys and values are needed, and those are stored
             x, hidden = (ops.gather(each, graph.input("last"), constant(0, np.int64)) for each in (x, hidden))
-        hidden = ops.add(hidden, stacked(f"{attention}.o_proj", [f"{attention}.o_proj"], x))
+        hidden = ops.add(hidden, stacked(f"{attention}.o_proj", x))
         x = graph.rms_norm(f"{layer}.post_attention_layernorm", hidden, shape.norm_eps)
-        x = stacked(f"{layer}.mlp.gate_up_proj", [f"{layer}.mlp.gate_proj", f"{layer}.mlp.up_proj"], x)
+        x = stacked(f"{layer}.mlp.gate_up_proj", x)
         gate, up = ops.split(x, constant(-1, np.int64), 2).outputs()
         x = ops.multiply(ops.swish(gate), up, name=f"{layer}.mlp.gated")
-        hidden = ops.add(hidden, stacked(f"{layer}.mlp.down_proj", [f"{layer}.mlp.down_proj"], x))
+        hidden = ops.add(hidden, stacked(f"{layer}.mlp.down_proj", x))
 
     x = graph.rms_norm("model.norm", hidden, shape.norm_eps)
     head = EMBEDDING if tied_head else HEAD

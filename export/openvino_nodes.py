@@ -19,13 +19,11 @@ from openvino import opset13 as ops
 from mineru_edge.models.tensors import OV_BLOCK_INFO, TensorSpec
 
 from . import quantize
-from .onnx_nodes import Weights
+from .onnx_nodes import LEAST_SCALE, Weights
 from .schemes import BLOCKS, Scheme
 
 Node = Any  # openvino.Node; the package has no types that mypy can follow
 Floats = NDArray[np.float32]
-
-_TINY = np.float32(1e-30)  # a row of zeros gets this scale instead of dividing by 0
 
 
 class Graph:
@@ -96,7 +94,7 @@ def _by_rows(x: Node, matrix: Floats, name: str) -> Node:
         reduce(x, constant([-1], np.int64), keep_dims=True) for reduce in (ops.reduce_min, ops.reduce_max)
     )
     size = ops.maximum(largest, ops.multiply(smallest, constant(-1, np.float32)))
-    scale = ops.maximum(ops.multiply(size, constant(1 / 127, np.float32)), constant(_TINY))
+    scale = ops.maximum(ops.multiply(size, constant(1 / 127, np.float32)), constant(LEAST_SCALE))
     low, high = constant(-128, np.float32), constant(127, np.float32)
     x = ops.fake_quantize(ops.divide(x, scale), low, high, low, high, 256)
     codes, steps = quantize.rows(matrix)

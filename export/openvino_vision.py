@@ -18,9 +18,7 @@ from mineru_edge.models.tensors import vision_inputs, vision_outputs
 from .onnx_nodes import Weights
 from .openvino_nodes import Graph, Node, constant, rotated
 from .schemes import Scheme
-
-_EPSILON = 1e-6  # not in the config: a constant of the architecture
-_QUICK_GELU = 1.702
+from .vision_facts import NORM_EPS, QUICK_GELU, patch_kernel
 
 
 def write_vision(file: Path, shape: VisionShape, weights: Weights, schemes: Mapping[str, Scheme]) -> None:
@@ -30,20 +28,18 @@ def write_vision(file: Path, shape: VisionShape, weights: Weights, schemes: Mapp
     def dense(name: str, x: Node) -> Node:
         return graph.product(name, x, graph.read(f"{name}.weight"), graph.read(f"{name}.bias"))
 
-    # A still image is the same frame `temporal` times, so the kernels of the frames add up: [D, channels, frame, y, x].
-    kernel = graph.read("visual.patch_embed.proj.weight").sum(axis=2).reshape(shape.width, shape.patch_values)
-    hidden = graph.product("visual.patch_embed.proj", graph.input("patches"), kernel)
+    hidden = graph.product("visual.patch_embed.proj", graph.input("patches"), patch_kernel(shape, weights))
     cos, sin = (_both_halves(graph.input(name)) for name in ("cos", "sin"))
     for index in range(shape.depth):
         block = f"visual.blocks.{index}"
-        x = graph.layer_norm(f"{block}.norm1", hidden, _EPSILON)
+        x = graph.layer_norm(f"{block}.norm1", hidden, NORM_EPS)
         x = _attention(shape, f"{block}.attn", dense(f"{block}.attn.qkv", x), cos, sin)
         hidden = ops.add(hidden, dense(f"{block}.attn.proj", x), name=f"{block}.attended")
-        x = dense(f"{block}.mlp.fc1", graph.layer_norm(f"{block}.norm2", hidden, _EPSILON))
-        x = ops.swish(x, constant(_QUICK_GELU, np.float32))
+        x = dense(f"{block}.mlp.fc1", graph.layer_norm(f"{block}.norm2", hidden, NORM_EPS))
+        x = ops.swish(x, constant(QUICK_GELU, np.float32))
         hidden = ops.add(hidden, dense(f"{block}.mlp.fc2", x), name=f"{block}.out")
 
-    x = graph.layer_norm("visual.merger.ln_q", hidden, _EPSILON)
+    x = graph.layer_norm("visual.merger.ln_q", hidden, NORM_EPS)
     # Merge-block order makes the patches of a token neighbours, so merging is a reshape.
     x = ops.reshape(x, constant([-1, shape.width * shape.merge**2], np.int64), special_zero=False)
     x = ops.gelu(dense("visual.merger.mlp.0", x), "ERF")

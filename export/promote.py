@@ -8,7 +8,7 @@ lose most get the next better scheme, and the part of the bundle they lie in is 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from mineru_edge.models.bundle import SENSITIVITY_FILE, Bundle
@@ -20,14 +20,13 @@ from .checkpoint import Checkpoint
 from .facts import Facts
 from .parity import Parity
 from .parts import PARTS, files_of, part_of, precision_of, write_part
+from .progress import Progress
 from .reference import Reference
 from .schemes import Scheme, allowed
 from .sensitivity import Sample, rank
 from .verify import NEW_TOKENS, compare
 
 GROWTH = 2  # each time so many times more matrices are promoted: a comparison takes minutes at full size
-
-Progress = Callable[[int, int, str], None]
 
 
 def promote(

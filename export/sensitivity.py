@@ -8,7 +8,7 @@ compares them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ from mineru_edge.models.sensitivity import MatrixLoss
 
 from . import quantize
 from .checkpoint import Checkpoint
+from .progress import Progress
 from .schemes import BITS, BLOCKS, EMBEDDING, HEAD, Scheme, allowed, packed_parts
 
 Floats = NDArray[np.float32]
@@ -95,7 +96,7 @@ def rank(
     checkpoint: Checkpoint,
     samples: Mapping[str, Sample],
     schemes: Mapping[str, Scheme],
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: Progress | None = None,
 ) -> tuple[MatrixLoss, ...]:
     """Every sampled matrix, the one that loses most under its scheme in `schemes` first."""
     losses = []

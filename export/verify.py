@@ -12,7 +12,7 @@ import importlib.metadata
 import io
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -40,6 +40,7 @@ from .parity import (
     edits,
     layout_boxes,
 )
+from .progress import Progress
 from .reference import Answer, Asked, Reference
 from .schemes import Precision
 
@@ -50,9 +51,6 @@ GOLDEN_IMAGE_BYTES = 100_000
 GOLDEN_TOKENS = 400
 
 Floats = NDArray[np.float32]
-
-Progress = Callable[[int, int, str], None]
-"""Called after each request on each side with (requests done, requests in all, what was done)."""
 
 
 @dataclass(frozen=True, slots=True)

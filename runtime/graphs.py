@@ -105,3 +105,18 @@ def _openvino() -> ModuleType:
     except ImportError as error:
         raise EngineError(f"openvino cannot be imported: {error}", hint=INSTALL["openvino"]) from error
     return ov
+
+
+def cannot_open(engine: str, path: Path, reason: str) -> EngineError:
+    """What an engine raises for a graph file that it does not take."""
+    return EngineError(
+        f"{engine} cannot open {path}: {reason}",
+        hint="check the bundle with `mineru-edge info`, or install the version it was exported with",
+    )
+
+
+def run_failed(graph: str, rows: int, reason: str | None) -> EngineError:
+    """What a graph's `run` raises; without a reason it was memory."""
+    if reason is None:
+        return EngineError(f"no memory for the {graph} graph on {rows} rows", hint="give a higher memory limit")
+    return EngineError(f"the {graph} graph failed on {rows} rows: {reason}")

@@ -25,6 +25,7 @@ from mineru_edge.models.tensors import ROW_MULTIPLE
 
 from . import prepared
 from .arrays import F32, I8
+from .graphs import cannot_open, run_failed
 from .kv import KVStore
 from .mapped import Mapped
 from .private_memory import give_large_blocks_back
@@ -177,7 +178,6 @@ def prepare(bundle: Bundle, kv: KVKind) -> tuple[Path, ...]:
 
 
 def _prepare(bundle: Bundle, graph: str) -> Path:
-
     def write(folder: Path) -> None:
         options = _options(1)
         options.optimized_model_filepath = str(folder / _PACKED_FILE)
@@ -213,15 +213,11 @@ def _open(path: Path, options: onnxruntime.SessionOptions) -> onnxruntime.Infere
     try:
         return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # see OrtVision.run
-        raise EngineError(
-            f"onnxruntime {onnxruntime.__version__} cannot open {path}: {error}",
-            hint="check the bundle with `mineru-edge info`, or install the version it was exported with",
-        ) from error
+        raise cannot_open(f"onnxruntime {onnxruntime.__version__}", path, str(error)) from error
 
 
 def _failed(graph: str, rows: int, error: Exception) -> EngineError:
     if isinstance(error, EngineError):
         return error
-    if isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY):
-        return EngineError(f"no memory for the {graph} graph on {rows} rows", hint="give a higher memory limit")
-    return EngineError(f"the {graph} graph failed on {rows} rows: {error}")
+    no_memory = isinstance(error, MemoryError) or any(sign in str(error) for sign in _NO_MEMORY)
+    return run_failed(graph, rows, None if no_memory else str(error))

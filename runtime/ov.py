@@ -28,6 +28,7 @@ from mineru_edge.models.errors import EngineError
 from mineru_edge.models.tensors import OV_BLOCK_INFO, attention_nodes
 
 from .arrays import F32, I8, I32
+from .graphs import cannot_open, run_failed
 from .kv import KVStore
 from .mapped import Mapped
 from .private_memory import give_large_blocks_back
@@ -159,11 +160,8 @@ class _Graph:
             self.hold(name, array)
 
     def _failed(self, work: int, error: Exception) -> EngineError:
-        if isinstance(error, MemoryError) or "alloc" in str(error):
-            return EngineError(
-                f"no memory for the {self._name} graph on {work} rows", hint="give a higher memory limit"
-            )
-        return EngineError(f"the {self._name} graph failed on {work} rows: {_last_line(error)}")
+        no_memory = isinstance(error, MemoryError) or "alloc" in str(error)
+        return run_failed(self._name, work, None if no_memory else _last_line(error))
 
 
 def _settings(model: openvino.Model, threads: int) -> dict[str, Any]:
@@ -265,10 +263,7 @@ def _read(bundle: Bundle, name: str) -> openvino.Model:
 
 
 def _unusable(bundle: Bundle, name: str, error: RuntimeError) -> EngineError:
-    return EngineError(
-        f"{ENGINE} cannot open {bundle.path / name}: {_last_line(error)}",
-        hint="check the bundle with `mineru-edge info`, or install the version it was exported with",
-    )
+    return cannot_open(ENGINE, bundle.path / name, _last_line(error))
 
 
 def _last_line(error: Exception) -> str:
