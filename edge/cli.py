@@ -264,6 +264,7 @@ def export(checkpoint: str, bundle: str, **options: Any) -> None:
 def verify(checkpoint: str, bundle: str, pages: tuple[str, ...], engine: str) -> None:
     """Compare BUNDLE with CHECKPOINT run by transformers, on pages of yours (PDF or pictures) or on built-in ones.
 
+    Where the bundle and the machine have both engines, the other one answers too, and how far the two agree is shown.
     Writes parity.json into the bundle. Exit code 7 when a threshold is missed.
     """
     from .cli_build import verify_bundle

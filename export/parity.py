@@ -11,6 +11,7 @@ from typing import Any, Literal
 from mineru_edge.models import prompts
 from mineru_edge.models.errors import ParityError
 
+from .agreement import Agreement, NamedEngines, words
 from .schemes import Precision
 
 Kind = Literal["layout", "text", "table", "formula"]
@@ -104,24 +105,21 @@ class Golden:
 
 
 @dataclass(frozen=True, slots=True)
-class KVAgreement:
-    """The bundle over an int8 key-value store against itself over f32: requests that are equal, tokens, edits."""
-
-    requests: int
-    equal: int
-    tokens: int
-    edits: int
-
-
-@dataclass(frozen=True, slots=True)
 class Parity:
-    """All requests of one comparison; what `parity.json` holds."""
+    """All requests of one comparison; what `parity.json` holds.
+
+    The reference is compared with the answers of `engines`. `other_engines` has each graph run by the other engine;
+    `kv8` an int8 key-value store in place of an f32 one, by the same engines. Both are figures without a threshold,
+    and None when the bundle or the machine has no such way.
+    """
 
     precision: Precision
     requests: tuple[Compared, ...]
     golden: tuple[Golden, ...]
     tools: tuple[tuple[str, str], ...]
-    kv8: KVAgreement | None = None
+    engines: NamedEngines
+    other_engines: Agreement | None = None
+    kv8: Agreement | None = None
 
     @property
     def thresholds(self) -> Thresholds:
@@ -178,12 +176,11 @@ class Parity:
                     f"page {r.page} {r.kind}: token {d.at} of {r.tokens} is {d.exported}, not {d.reference}: {choice}, "
                     f"margin {d.margin:.3g}"
                 )
-        if (kv8 := self.kv8) is not None:
-            agreement = 1 - kv8.edits / max(1, kv8.tokens)
-            lines.append(
-                f"int8 keys and values against f32 ones: {kv8.equal} of {kv8.requests} requests equal, "
-                f"{agreement:.2%} of {kv8.tokens} tokens"
-            )
+        lines.append(f"answered by {words(self.engines)}")
+        if self.other_engines is not None:
+            lines.append(self.other_engines.line("the other engines"))
+        if self.kv8 is not None:
+            lines.append(self.kv8.line("int8 keys and values against f32 ones"))
         missed = self.missed()
         return "\n".join([*filter(None, lines), *(missed or [f"within the thresholds for {self.precision}"])])
 
@@ -192,8 +189,10 @@ class Parity:
         return {
             "parity_version": PARITY_VERSION, "precision": self.precision, "passed": not self.missed(),
             "thresholds": asdict(self.thresholds), "measured": self.measured(), "tools": dict(self.tools),
+            "engines": dict(self.engines),
             "requests": [asdict(r) for r in self.requests], "golden": [asdict(g) for g in self.golden],
-            "kv8": asdict(self.kv8) if self.kv8 else None,
+            "other_engines": self.other_engines.to_json() if self.other_engines else None,
+            "kv8": self.kv8.to_json() if self.kv8 else None,
         }  # fmt: skip
 
     @staticmethod
@@ -250,16 +249,6 @@ def iou(a: Sequence[float], b: Sequence[float]) -> float:
         return 0.0
     both = width * height
     return both / ((a[2] - a[0]) * (a[3] - a[1]) + (b[2] - b[0]) * (b[3] - b[1]) - both)
-
-
-def edits(a: Sequence[int], b: Sequence[int]) -> int:
-    """Insertions, deletions and replacements that turn one sequence into the other."""
-    row = list(range(len(b) + 1))
-    for i, left in enumerate(a, 1):
-        corner, row[0] = row[0], i
-        for j, right in enumerate(b, 1):
-            corner, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, corner + (left != right))
-    return row[-1]
 
 
 def _worst(values: Iterable[float]) -> float:

@@ -48,7 +48,15 @@ def promote(
     listed, losses = _measured(reference, checkpoint, schemes, pages, progress)
     now, count, comparisons = dict(schemes), 1, list[Comparison]()
     while True:
-        parity = compare(reference, bundle, listed, max_new_tokens=NEW_TOKENS, threads=threads, progress=progress)
+        parity = compare(
+            reference,
+            bundle,
+            listed,
+            max_new_tokens=NEW_TOKENS,
+            threads=threads,
+            against_itself=False,
+            progress=progress,
+        )
         bundle = Bundle.load(bundle.path)  # it now lists parity.json
         better = _better(losses, now, parity, count)
         comparisons.append(Comparison(tuple(parity.missed()), tuple(better.items())))

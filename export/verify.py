@@ -12,9 +12,9 @@ import importlib.metadata
 import io
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 
 import numpy as np
@@ -22,11 +22,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from mineru_edge.models.bundle import PARITY_FILE, Bundle
-from mineru_edge.models.errors import CheckpointError, EngineError, SpaceError
+from mineru_edge.models.errors import CheckpointError, SpaceError
 from mineru_edge.runtime.engine import Engine
-from mineru_edge.runtime.engines import AUTO
-from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
+from mineru_edge.runtime.engines import AUTO, other_engines
+from mineru_edge.runtime.request import FinishReason, Result
 
+from .agreement import Agreement, edits
 from .cases import PAGES, Case, Page, cases, generated, open_page
 from .parity import (
     BOX_OVERLAP,
@@ -34,15 +35,14 @@ from .parity import (
     Compared,
     Divergence,
     Golden,
-    KVAgreement,
     Parity,
     boxes_back,
-    edits,
     layout_boxes,
 )
 from .progress import Progress
 from .reference import Answer, Asked, Reference
 from .schemes import Precision
+from .verify_runs import Requests, Run
 
 NEW_TOKENS = 1024
 PROMPT_TOKENS = 128  # more than the template and a prompt take beside the picture
@@ -105,31 +105,53 @@ def compare(
     slots: int = 4,
     threads: int | None = None,
     engine: str = AUTO,
+    against_itself: bool = True,
     progress: Progress | None = None,
 ) -> Parity:
-    """What `verify` does once it has its requests: those that the reference was asked before are not asked again."""
+    """What `verify` does once it has its requests: those that the reference was asked before are not asked again.
+
+    `against_itself` compares the bundle with itself too: by the other engine, over an int8 store.
+    """
     assert listed, "no pages"
     factor, most_pixels = opened.vision.factor, opened.preprocessing.max_pixels
-    capacity = most_pixels // factor**2 + PROMPT_TOKENS + max_new_tokens
     asked: list[_Asked] = []
-    results: dict[int, Result] = {}
+    done, runs = count(1), 2  # the reference's is one
 
     def tell(what: str) -> None:
         if progress is not None:
-            progress(len(asked) + len(results), 2 * len(listed), what)
+            progress(next(done), runs * len(listed), what)
 
-    with Engine.open(opened, slots=slots, threads=threads, capacity_tokens=capacity, engine=engine) as exported:
+    requests = Requests(
+        opened,
+        listed,
+        max_new_tokens=max_new_tokens,
+        slots=slots,
+        capacity_tokens=most_pixels // factor**2 + PROMPT_TOKENS + max_new_tokens,
+        threads=threads,
+        tell=tell,
+    )
+    with requests.open(engine) as exported:
+        other = other_engines(opened, exported.engines) if against_itself else None
+        kv8 = against_itself and "int8" in opened.kv_kinds
+        runs += (other is not None) + kv8
         for case in listed:
             asked.append(_ask(reference, exported, case, max_new_tokens))
             tell(f"reference, {case.kind} of page {case.page}")
-        requests = (Request(each.case.image, each.case.prompt, DecodeParams(max_new_tokens)) for each in asked)
-        for index, result in exported.results(requests):
-            results[index] = result
-            tell(f"bundle, {asked[index].case.kind} of page {asked[index].case.page}")
-    agreement = _kv8(opened, asked, results, max_new_tokens, slots, threads, capacity)
+        first = requests.answered(exported)
+    second = requests.answered_by(other) if other else None
     precision = _precision(opened)
-    compared = tuple(_compare_tokens(reference, each, results[i], precision) for i, each in enumerate(asked))
-    parity = Parity(precision, compared, _golden(asked, compared), _tools(), agreement)
+    compared = tuple(
+        _compare_tokens(reference, each, result, precision) for each, result in zip(asked, first.results, strict=True)
+    )
+    parity = Parity(
+        precision,
+        compared,
+        _golden(asked, compared),
+        _tools(first, second),
+        first.names,
+        other_engines=first.agreement(second) if second else None,
+        kv8=_kv8(requests, first, second) if kv8 else None,
+    )
     _write(opened, parity)
     return parity
 
@@ -164,32 +186,14 @@ def _ask(reference: Reference, engine: Engine, case: Case, max_new_tokens: int) 
     ))  # fmt: skip
 
 
-def _kv8(
-    bundle: Bundle,
-    asked: Sequence[_Asked],
-    results: Mapping[int, Result],
-    max_new_tokens: int,
-    slots: int,
-    threads: int | None,
-    capacity: int,
-) -> KVAgreement | None:
-    """The same requests over an int8 store against those over f32; None when the bundle has no such decoder."""
-    if "int8" not in bundle.kv_kinds:
-        return None
-    requests = (Request(each.case.image, each.case.prompt, DecodeParams(max_new_tokens)) for each in asked)
-    tokens = wrong = equal = 0
-    with Engine.open(bundle, slots=slots, threads=threads, capacity_tokens=capacity, kv="int8") as engine:
-        for index, result in engine.results(requests):
-            expected = results[index].token_ids
-            tokens += len(expected)
-            wrong += edits(expected, result.token_ids)
-            equal += expected == result.token_ids
-    return KVAgreement(requests=len(asked), equal=equal, tokens=tokens, edits=wrong)
+def _kv8(requests: Requests, *runs: Run | None) -> Agreement | None:
+    """An int8 store against an f32 one. One engine has both, so one of `runs` has its f32 answers, or it cannot run."""
+    over_f32 = next((run for run in runs if run and run.engines.decoder.engine == "onnxruntime"), None)
+    over_int8 = requests.answered_by(over_f32.engines.wish, kv="int8") if over_f32 else None
+    return over_f32.agreement(over_int8) if over_f32 and over_int8 else None
 
 
 def _compare_tokens(reference: Reference, asked: _Asked, result: Result, precision: Precision) -> Compared:
-    if result.finish_reason not in (FinishReason.stop, FinishReason.length, FinishReason.repetition):
-        raise EngineError(f"the {asked.case.kind} request of page {asked.case.page} failed: {result.error}")
     wanted, got = asked.answer.ids, result.token_ids
     if result.finish_reason is FinishReason.repetition:
         wanted = wanted[: len(got)]  # the reference has no loop detector; up to there it must agree
@@ -264,8 +268,9 @@ def _precision(bundle: Bundle) -> Precision:
     return "fp32" if all(part == "fp32" for part in parts) else "int8"
 
 
-def _tools() -> tuple[tuple[str, str], ...]:
-    names = ("mineru-edge", "onnxruntime", "optimum", "torch", "transformers")
+def _tools(*runs: Run | None) -> tuple[tuple[str, str], ...]:
+    engines = sorted({choice.engine for run in runs if run for choice in (run.engines.vision, run.engines.decoder)})
+    names = ("mineru-edge", *engines, "optimum", "torch", "transformers")
     return tuple((name, importlib.metadata.version(name)) for name in names)
 
 

@@ -39,8 +39,17 @@ class Choice:
     bf16: bool = False
 
     @property
+    def name(self) -> str:
+        return f"{self.engine}{' with bf16 attention' if self.bf16 else ''}"
+
+    @property
     def words(self) -> str:
-        return f"{self.engine}{' with bf16 attention' if self.bf16 else ''} ({self.reason})"
+        return f"{self.name} ({self.reason})"
+
+    @property
+    def wish(self) -> Wish:
+        """What asks for the same again."""
+        return "openvino-f32" if self.engine == "openvino" and not self.bf16 else self.engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,11 @@ class Engines:
     @property
     def words(self) -> str:
         return f"vision {self.vision.words}, decoder {self.decoder.words}"
+
+    @property
+    def wish(self) -> str:
+        """What asks for the same again."""
+        return f"vision={self.vision.wish},decoder={self.decoder.wish}"
 
 
 ONNXRUNTIME = Engines(Choice("onnxruntime", "the default"), Choice("onnxruntime", "the default"))
@@ -98,6 +112,17 @@ def choose_engines(
     return (best,) if lean == best else (best, lean)
 
 
+def other_engines(bundle: Bundle, engines: Engines, *, installed: Collection[EngineName] | None = None) -> str | None:
+    """The wish for each graph by the engine that it does not have in `engines`.
+
+    None when the bundle holds graphs for one engine only, or one is not installed. None for `installed` looks here.
+    """
+    have = _installed() if installed is None else tuple(installed)
+    if any(FORMATS[engine] not in bundle.engines or engine not in have for engine in FORMATS):
+        return None
+    return f"vision={_other(engines.vision.engine)},decoder={_other(engines.decoder.engine)}"
+
+
 @dataclass(frozen=True, slots=True)
 class _Machine:
     x86: bool
@@ -121,7 +146,7 @@ def _choose(
         _check(bundle, next(engine for engine in FORMATS if FORMATS[engine] in bundle.engines), have)
     if len(able) == 1:
         (engine,) = able
-        other = next(each for each in FORMATS if each != engine)
+        other = _other(engine)
         missing = (
             f"{other} is not installed"
             if FORMATS[other] in bundle.engines
@@ -145,6 +170,10 @@ def _lean(bundle: Bundle, chosen: Choice, wish: Wish, have: Collection[EngineNam
     if free and "onnx" in bundle.engines and "onnxruntime" in have:
         return Choice("onnxruntime", "openvino does not fit the memory limit")
     return chosen
+
+
+def _other(engine: EngineName) -> EngineName:
+    return next(each for each in FORMATS if each != engine)
 
 
 def _check(bundle: Bundle, engine: EngineName, have: Collection[EngineName]) -> None:

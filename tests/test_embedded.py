@@ -9,7 +9,9 @@ import pytest
 
 from mineru_edge import Reader
 from mineru_edge.export.cases import PROMPTS, generated
+from mineru_edge.export.tiny.evaluate import evaluate
 from mineru_edge.models.bundle import Bundle
+from mineru_edge.models.errors import EngineError
 from mineru_edge.runtime.engine import Engine
 from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
 
@@ -78,3 +80,13 @@ def test_an_int8_store_reads_the_sample_page_too(sample_pdf: object) -> None:
         found = reader.read(str(sample_pdf)).markdown
     assert found.startswith("# Coffee Machine Manual")
     assert "press the green button" in found
+
+
+def test_its_report_card_is_of_the_engine_that_was_asked(embedded_bundle: Bundle) -> None:
+    found = evaluate(embedded_bundle.path, [1000], threads=1, engine="onnxruntime")
+    assert (found.pages, found.text_blocks, found.tables, found.unfinished) == (1, 7, 1, 0)
+    assert found.layout_f1 > 0.8
+    assert 0 < found.text_cer < 0.4
+    assert found.table_teds > 0.8
+    with pytest.raises(EngineError, match="none for openvino"):
+        evaluate(embedded_bundle.path, [1000], engine="openvino")

@@ -45,3 +45,7 @@ def test_the_shipped_comparison_covers_every_kind_of_request(embedded_bundle: Bu
     assert len(stored["requests"]) >= 40
     assert {request["kind"] for request in stored["requests"]} == {"layout", "text", "table", "formula"}
     assert len(stored["golden"]) >= 3
+    assert stored["engines"] == stored["kv8"]["engines"] == {"vision": "onnxruntime", "decoder": "onnxruntime"}
+    assert stored["kv8"]["requests"] == len(stored["requests"])
+    assert 0.95 < stored["kv8"]["share"] < 1
+    assert stored["other_engines"] is None  # the shipped bundle is for one engine

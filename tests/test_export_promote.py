@@ -195,7 +195,7 @@ GOOD = Compared(
 def better(count: int, now: Mapping[str, Scheme] | None = None, **compared: float) -> dict[str, Scheme]:
     """What is promoted when one request was compared with that outcome."""
     first: dict[str, Scheme] = {loss.name: loss.first for loss in LOSSES}  # type: ignore[misc]
-    return _better(LOSSES, {**first, **(now or {})}, Parity("int8", (replace(GOOD, **compared),), (), ()), count)  # type: ignore[arg-type]
+    return _better(LOSSES, {**first, **(now or {})}, Parity("int8", (replace(GOOD, **compared),), (), (), ()), count)  # type: ignore[arg-type]
 
 
 def test_the_worst_go_first_and_by_one_scheme() -> None:

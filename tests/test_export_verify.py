@@ -12,12 +12,16 @@ import pytest
 from PIL import Image, ImageDraw
 from tiny_checkpoint import TinyShape, write_checkpoint
 
+from mineru_edge.export.agreement import Agreement, edits
+from mineru_edge.export.calibrate import kv_peaks
 from mineru_edge.export.cases import Page, open_page
 from mineru_edge.export.exporter import export
-from mineru_edge.export.parity import THRESHOLDS, Compared, Divergence, Golden, Parity, boxes_back, edits, layout_boxes
+from mineru_edge.export.kv8 import write_kv8
+from mineru_edge.export.parity import THRESHOLDS, Compared, Divergence, Golden, Parity, boxes_back, layout_boxes
 from mineru_edge.export.verify import verify
 from mineru_edge.models.bundle import Bundle
 from mineru_edge.models.errors import CheckpointError, InputError, ParityError
+from mineru_edge.runtime import engines, plan
 
 pytest.importorskip("torch")
 
@@ -34,12 +38,18 @@ def draw_page(width: int = 420, height: int = 300) -> Page:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two random models with heads of their own, so that answers vary, and the bundles of the first."""
+    """Two random models with heads of their own, so that answers vary, and the bundles of the first.
+
+    In `both8` and `both32` it is for both engines, in `both8` over both stores.
+    """
     folder = tmp_path_factory.mktemp("verify")
     for seed in (3, 4):
         write_checkpoint(folder / f"checkpoint{seed}", TinyShape(), seed=seed, tied=False)
     export(folder / "checkpoint3", folder / "fp32", precision="fp32")
     export(folder / "checkpoint3", folder / "int8")
+    export(folder / "checkpoint3", folder / "both32", precision="fp32", format="both")
+    both = export(folder / "checkpoint3", folder / "both8", format="both")
+    write_kv8(both, kv_peaks(both, [draw_page()], threads=1))
     return folder
 
 
@@ -132,11 +142,12 @@ GOOD = Compared(
     page=0, kind="layout", patches=16, prompt_tokens=20, patches_difference=0.0, vision_error=1e-6, logits_error=1e-6,
     positions_equal=True, ids_equal=True, tokens=100, edits=0, divergence=None, boxes=(3, 3),
 )  # fmt: skip
+ENGINES = (("vision", "onnxruntime"), ("decoder", "openvino"))
 SPLIT = Divergence(at=7, reference=65, exported=66, margin=0.25, second=True)
 
 
 def parity(*requests: Compared) -> Parity:
-    return Parity("fp32", requests, (Golden("text", "", "p", 8, (1, 2), 0.5),), (("torch", "2"),))
+    return Parity("fp32", requests, (Golden("text", "", "p", 8, (1, 2), 0.5),), (("torch", "2"),), ENGINES)
 
 
 @pytest.mark.parametrize(
@@ -170,18 +181,91 @@ def test_parity_survives_json() -> None:
     stored = json.loads(json.dumps(parity(GOOD).to_json()))
     assert stored["measured"].keys() == stored["thresholds"].keys()
     assert stored["golden"][0]["ids"] == [1, 2]
+    assert stored["engines"] == {"vision": "onnxruntime", "decoder": "openvino"}
+    assert stored["other_engines"] is stored["kv8"] is None
 
 
-def test_an_int8_store_is_compared_with_an_f32_one(folder: Path, tmp_path: Path) -> None:
-    from mineru_edge.export.calibrate import kv_peaks
-    from mineru_edge.export.kv8 import write_kv8
+def test_answers_are_compared_one_by_one() -> None:
+    found = Agreement.between([(1, 2, 3), (4,), (), (5, 6)], [(1, 3), (4,), (7,), (5, 6)], ENGINES)
+    assert found == Agreement(ENGINES, requests=4, equal=2, tokens=6, edits=2)
+    assert found.share == pytest.approx(4 / 6)
+    assert found.to_json()["share"] == found.share
+    assert Agreement.between([()], [()], ENGINES).share == 1
 
-    shutil.copytree(folder / "int8", tmp_path / "b")
-    bundle = Bundle.load(tmp_path / "b")
-    write_kv8(bundle, kv_peaks(bundle, [draw_page()], threads=1))
-    parity = verify(folder / "checkpoint3", tmp_path / "b", pages=[draw_page()], max_new_tokens=8, threads=1)
-    assert parity.kv8 is not None
-    assert parity.kv8.requests == len(parity.requests)
-    assert parity.kv8.edits <= parity.kv8.tokens
-    assert "int8 keys and values against f32 ones: " in parity.table()
-    assert json.loads((tmp_path / "b" / "parity.json").read_text())["kv8"]["requests"] == parity.kv8.requests
+
+BY_OPENVINO = (("vision", "openvino"), ("decoder", "openvino"))
+BY_ONNXRUNTIME = (("vision", "onnxruntime"), ("decoder", "onnxruntime"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "first", "second"),
+    [
+        ("openvino", BY_OPENVINO, BY_ONNXRUNTIME),
+        ("vision=onnxruntime,decoder=openvino", ENGINES, (("vision", "openvino"), ("decoder", "onnxruntime"))),
+    ],
+)
+def test_in_fp32_the_other_engine_gives_the_same(
+    folder: Path, tmp_path: Path, engine: str, first: object, second: object
+) -> None:
+    shutil.copytree(folder / "both32", tmp_path / "b")
+    parity = verify(
+        folder / "checkpoint3", tmp_path / "b", pages=[draw_page()], max_new_tokens=12, threads=1, engine=engine
+    )
+    parity.check()
+    assert parity.engines == first
+    assert parity.other_engines == Agreement(second, requests=4, equal=4, tokens=48, edits=0)  # type: ignore[arg-type]
+    assert {"onnxruntime", "openvino"} <= dict(parity.tools).keys()
+    assert "the other engines, vision o" in parity.table()
+    stored = json.loads((tmp_path / "b" / "parity.json").read_text("utf-8"))
+    assert stored["engines"] == dict(parity.engines)
+    assert stored["other_engines"] == {
+        "engines": dict(second), "requests": 4, "equal": 4, "tokens": 48, "edits": 0, "share": 1.0  # type: ignore[call-overload]
+    }  # fmt: skip
+
+
+def test_an_int8_store_is_compared_with_an_f32_one_of_its_own_engine(folder: Path, tmp_path: Path) -> None:
+    """Whichever engine answers first: the two stores differ in nothing else. And no request is asked twice."""
+    heard: list[tuple[int, int]] = []
+
+    def verified(engine: str) -> Parity:
+        shutil.copytree(folder / "both8", tmp_path / engine)
+        return verify(
+            folder / "checkpoint3", tmp_path / engine, pages=[draw_page()], max_new_tokens=24, threads=1, engine=engine,
+            progress=lambda done, total, what: heard.append((done, total)),
+        )  # fmt: skip
+
+    ort, ov = verified("onnxruntime"), verified("openvino")
+    assert heard == [(n, 16) for n in range(1, 17)] * 2  # four requests: reference, both engines, int8 store
+    assert ov.kv8 == ort.kv8
+    assert ort.kv8 is not None
+    assert (ort.kv8.engines, ort.kv8.requests, ort.kv8.tokens) == (BY_ONNXRUNTIME, 4, 96)
+    assert ort.other_engines is not None
+    assert ov.other_engines is not None
+    assert ov.other_engines.edits == ort.other_engines.edits > 0  # the same two answers, the other way round
+    assert "int8 keys and values against f32 ones, vision onnxruntime, decoder onnxruntime: " in ov.table()
+    assert json.loads((tmp_path / "openvino" / "parity.json").read_text("utf-8"))["kv8"]["tokens"] == 96
+
+
+def test_with_one_engine_nothing_is_said_of_another(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder / "both32", tmp_path / "b")
+    monkeypatch.setattr(engines, "_installed", lambda: ("onnxruntime",))
+    parity = verify(folder / "checkpoint3", tmp_path / "b", pages=[draw_page()], max_new_tokens=2, threads=1)
+    assert (parity.engines, parity.other_engines) == (BY_ONNXRUNTIME, None)
+    assert "openvino" not in dict(parity.tools)
+    assert "the other engines" not in parity.table()
+
+
+def test_an_engine_that_does_not_fit_the_memory_costs_its_own_figure_alone(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The reference is in memory as well, and has taken minutes."""
+    shutil.copytree(folder / "both32", tmp_path / "b")
+    monkeypatch.setattr(plan, "available_bytes", lambda: 500_000_000)
+    parity = verify(
+        folder / "checkpoint3", tmp_path / "b", pages=[draw_page()], max_new_tokens=2, threads=1, engine="onnxruntime"
+    )
+    parity.check()
+    assert parity.other_engines is None
+    assert "not compared with vision=openvino,decoder=openvino: needs " in caplog.text

@@ -10,7 +10,7 @@ from bundles import write_bundle
 
 from mineru_edge.models.bundle import Bundle, Format, Precision
 from mineru_edge.models.errors import EngineError, MineruEdgeError
-from mineru_edge.runtime.engines import EngineName, choose_engines, parse_wishes
+from mineru_edge.runtime.engines import EngineName, choose_engines, other_engines, parse_wishes
 
 BOTH: tuple[EngineName, ...] = ("onnxruntime", "openvino")
 SERVER = {"avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
@@ -129,3 +129,27 @@ def test_int8_keys_and_values_are_onnxruntimes(bundle: Bundle) -> None:
     assert (best.vision.engine, best.decoder.engine) == ("openvino", "onnxruntime")
     with pytest.raises(EngineError, match="decoder=onnxruntime"):
         choose_engines(bundle, "openvino", kv="int8", installed=BOTH)
+
+
+@pytest.mark.parametrize("wish", ["auto", "openvino-f32", "vision=openvino,decoder=onnxruntime", "decoder=openvino"])
+@pytest.mark.parametrize("features", [SERVER, {"avx2"}])
+def test_what_was_chosen_can_be_asked_for_again(bundle: Bundle, wish: str, features: set[str]) -> None:
+    machine = {"installed": BOTH, "architecture": "x86_64", "features": features}
+    first = choose_engines(bundle, wish, **machine)[0]  # type: ignore[arg-type]
+    (again,) = choose_engines(bundle, first.wish, **machine)  # type: ignore[arg-type]
+    assert (again.vision.name, again.decoder.name) == (first.vision.name, first.decoder.name)
+
+
+@pytest.mark.parametrize(
+    ("wish", "other"),
+    [
+        ("onnxruntime", "vision=openvino,decoder=openvino"),
+        ("openvino-f32", "vision=onnxruntime,decoder=onnxruntime"),
+        ("vision=openvino,decoder=onnxruntime", "vision=onnxruntime,decoder=openvino"),
+    ],
+)
+def test_the_other_engine_of_each_graph(bundle: Bundle, wish: str, other: str) -> None:
+    (chosen,) = choose_engines(bundle, wish, installed=BOTH, architecture="x86_64", features=SERVER)
+    assert other_engines(bundle, chosen, installed=BOTH) == other
+    assert other_engines(bundle, chosen, installed=BOTH[:1]) is None
+    assert other_engines(dataclasses.replace(bundle, engines=("onnx",)), chosen, installed=BOTH) is None

@@ -22,6 +22,7 @@ def main() -> None:
     e.add_argument("bundle", type=Path)
     e.add_argument("--pages", type=int, default=200)
     e.add_argument("--first-seed", type=int, default=1000)
+    e.add_argument("--engine", default="auto", help="as for `mineru-edge parse`")
     s = sub.add_parser("sample", help="write the sample page of the README")
     s.add_argument("pdf", type=Path)
     args = parser.parse_args()
@@ -41,7 +42,7 @@ def main() -> None:
         from .evaluate import evaluate
 
         seeds = range(args.first_seed, args.first_seed + args.pages)
-        print(json.dumps(evaluate(args.bundle, seeds).to_json()))
+        print(json.dumps(evaluate(args.bundle, seeds, engine=args.engine).to_json()))
 
 
 if __name__ == "__main__":

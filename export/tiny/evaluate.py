@@ -28,6 +28,7 @@ from rapidfuzz.distance import Levenshtein
 from mineru_edge.export.parity import iou
 from mineru_edge.models.bundle import Bundle
 from mineru_edge.runtime.engine import Engine
+from mineru_edge.runtime.engines import AUTO
 from mineru_edge.runtime.request import DecodeParams, Request
 
 from .pages import TruthPage, generate_page
@@ -60,9 +61,17 @@ class Report:
 
 
 def evaluate(
-    bundle: str | os.PathLike[str], seeds: Sequence[int], *, slots: int = 8, threads: int | None = None
+    bundle: str | os.PathLike[str],
+    seeds: Sequence[int],
+    *,
+    slots: int = 8,
+    threads: int | None = None,
+    engine: str = AUTO,
 ) -> Report:
-    """Ask for the layout of each page and for every block in its true box, then for the blocks of the found layout."""
+    """Ask for the layout of each page and for every block in its true box, then for the blocks of the found layout.
+
+    `engine` is chosen as for a `Reader`.
+    """
     logger.disable("mineru_vl_utils")
     opened = Bundle.load(bundle)
     helper = MinerUClientHelper(
@@ -80,12 +89,9 @@ def evaluate(
         debug=False,
     )
     tally = _Tally()
-    engine = Engine.open(opened, slots=slots, threads=threads)
-    try:
+    with Engine.open(opened, slots=slots, threads=threads, engine=engine) as reading:
         for seed in seeds:
-            _page(engine, helper, generate_page(seed), tally)
-    finally:
-        engine.close()
+            _page(reading, helper, generate_page(seed), tally)
     return tally.report(len(seeds))
 
 
