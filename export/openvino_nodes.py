@@ -1,8 +1,8 @@
 """The node patterns that both OpenVINO graphs share: matrix products, norms, rotation.
 
-An int8 matrix is what NNCF's INT8_SYM makes of it: an i8 constant, a Convert and a Multiply by one scale per output,
-which the CPU plugin takes as an integer product. Written here it needs no second copy of the model in f32, no package
-that brings a hundred others, and has the very codes of the ONNX graphs.
+An int8 matrix is what NNCF's INT8_SYM makes of it, an i8 constant, a Convert and a Multiply, which the CPU plugin
+takes as an integer product. Written here it needs no second copy of the model in f32, no package that brings a hundred
+others, and has the very codes of the ONNX graphs.
 """
 
 from __future__ import annotations
@@ -98,8 +98,11 @@ def _by_rows(x: Node, matrix: Floats, name: str) -> Node:
     low, high = constant(-128, np.float32), constant(127, np.float32)
     x = ops.fake_quantize(ops.divide(x, scale), low, high, low, high, 256)
     codes, steps = quantize.rows(matrix)
-    weight = ops.multiply(ops.convert(constant(codes), "f32"), constant(steps[:, None]))
-    return ops.multiply(_matmul(x, weight, f"{name}.integer"), scale, name=name)
+    # On ARM the plugin multiplies all outputs by the first of the scales that it takes into its integer product. So the
+    # matrix has the scale 1, and the row's, which it cannot take, stands before those of the outputs.
+    weight = ops.multiply(ops.convert(constant(codes), "f32"), constant(1, np.float32))
+    y = ops.multiply(_matmul(x, weight, f"{name}.integer"), scale)
+    return ops.multiply(y, constant(steps), name=name)
 
 
 def _in_blocks(matrix: Floats, block: int) -> Node:

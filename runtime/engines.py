@@ -1,11 +1,12 @@
 """Which engine runs which graph: decided here and nowhere else, from what is wanted, installed and in the bundle, and
-from the processor. Imports no engine."""
+from the processor. Imports no engine, until it meets a processor of which that is not enough: then OpenVINO shows by a
+self-test what it does there."""
 
 from __future__ import annotations
 
 import importlib.util
 import platform
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -18,6 +19,8 @@ from .threads import CPUINFO, cpu_field
 EngineName = Literal["onnxruntime", "openvino"]
 Wish = Literal["auto", "onnxruntime", "openvino", "openvino-f32"]
 GraphName = Literal["vision", "decoder"]
+Kernels = Literal["integer", "float", "wrong"]
+SelfTest = Callable[[Bundle, GraphName], Kernels]
 
 AUTO = "auto"
 FORMATS: dict[EngineName, Format] = {"onnxruntime": "onnx", "openvino": "openvino"}
@@ -32,11 +35,13 @@ _INT8 = {"avx_vnni", "avx512_vnni", "amx_int8"}
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One graph's engine and why. `bf16`: its attention multiplies bf16 numbers; all else is f32 activations."""
+    """One graph's engine and why. `bf16`: its attention multiplies bf16 numbers; all else is f32 activations. `tested`:
+    openvino is in memory whether chosen or not."""
 
     engine: EngineName
     reason: str
     bf16: bool = False
+    tested: bool = False
 
     @property
     def name(self) -> str:
@@ -97,15 +102,19 @@ def choose_engines(
     installed: Collection[EngineName] | None = None,
     architecture: str | None = None,
     features: Collection[str] | None = None,
+    self_test: SelfTest | None = None,
 ) -> tuple[Engines, ...]:
     """The best choice first; behind it, where the choice was ours, one that needs less memory.
 
-    EngineError when a graph has no engine, with what to install or to export. None looks at this machine.
+    EngineError when a graph has no engine, with what to install or to export. None looks at this machine. `self_test`
+    is asked where both engines are able, and the features, as Linux names those of x86, do not tell.
     """
     wishes = parse_wishes(wish)
     have = _installed() if installed is None else tuple(installed)
     machine = _Machine(
-        (architecture or platform.machine()).lower() in _X86, frozenset(_features() if features is None else features)
+        (architecture or platform.machine()).lower() in _X86,
+        frozenset(_features() if features is None else features),
+        self_test or _ask_openvino,
     )
     best = Engines(*(_choose(bundle, graph, wishes[graph], kv, have, machine) for graph in get_args(GraphName)))
     lean = Engines(*(_lean(bundle, getattr(best, graph), wishes[graph], have) for graph in get_args(GraphName)))
@@ -127,6 +136,11 @@ def other_engines(bundle: Bundle, engines: Engines, *, installed: Collection[Eng
 class _Machine:
     x86: bool
     features: frozenset[str]
+    self_test: SelfTest
+
+    def tells(self, graph: GraphName) -> bool:
+        """Whether what is known of the processor is enough. Without bf16, vision is no faster in openvino on x86."""
+        return self.x86 and (bool(self.features) or graph == "vision")
 
 
 def _choose(
@@ -155,8 +169,8 @@ def _choose(
         return Choice(engine, missing, bf16 and engine == "openvino")
     if graph == "decoder" and kv == "int8":
         return Choice("onnxruntime", "it keeps keys and values as int8")
-    if not machine.x86:
-        return Choice("onnxruntime", "its integer kernels are the known ones on this architecture")
+    if not machine.tells(graph):
+        return _tested(bundle, graph, machine.self_test)
     if graph == "vision" and machine.features & _BF16:
         return Choice("openvino", "this processor multiplies bf16", bf16)
     if graph == "decoder" and machine.features & _INT8:
@@ -164,11 +178,28 @@ def _choose(
     return Choice("onnxruntime", "as fast on this processor, in less memory")
 
 
+def _tested(bundle: Bundle, graph: GraphName, self_test: SelfTest) -> Choice:
+    try:
+        kernels = self_test(bundle, graph)
+    except (ImportError, EngineError) as error:
+        return Choice("onnxruntime", f"openvino failed its self-test: {error}", tested=True)
+    if kernels == "integer":
+        return Choice("openvino", "its self-test found integer kernels", tested=True)
+    found = "no integer kernels" if kernels == "float" else "integer kernels that give wrong results"
+    return Choice("onnxruntime", f"openvino's self-test found {found}", tested=True)
+
+
+def _ask_openvino(bundle: Bundle, graph: GraphName) -> Kernels:
+    from .ov_selftest import kernels
+
+    return kernels(bundle, graph)
+
+
 def _lean(bundle: Bundle, chosen: Choice, wish: Wish, have: Collection[EngineName]) -> Choice:
     """onnxruntime maps its weights, OpenVINO packs them on the heap."""
     free = wish == AUTO and chosen.engine != "onnxruntime"
     if free and "onnx" in bundle.engines and "onnxruntime" in have:
-        return Choice("onnxruntime", "openvino does not fit the memory limit")
+        return Choice("onnxruntime", "openvino does not fit the memory limit", tested=chosen.tested)
     return chosen
 
 

@@ -55,7 +55,8 @@ def weights_of(bundle: Bundle, engines: Engines, *, packed_is_mapped: bool, drop
 
 def library_bytes(engines: Engines) -> int:
     """What is in memory because OpenVINO is."""
-    return OV_LIBRARY_BYTES if "openvino" in (engines.vision.engine, engines.decoder.engine) else 0
+    choices = engines.vision, engines.decoder
+    return OV_LIBRARY_BYTES if any(choice.tested or choice.engine == "openvino" for choice in choices) else 0
 
 
 def vision_bytes(vision: VisionShape, patches: int, engine: EngineName = "onnxruntime") -> int:

@@ -1,4 +1,5 @@
-"""OpenVINO: compile settings, and its paged attention over our key-value store. The only file that imports openvino.
+"""OpenVINO: compile settings, and its paged attention over our key-value store. Only this file and `ov_selftest.py`
+import openvino.
 
 Every setting is given, none left to a default: the engine's own differ by processor, down to bf16 and 8-bit keys and
 values. Settings that were measured have the reason beside them.
@@ -42,7 +43,7 @@ class OvVision:
     """`graphs.VisionGraph`. With `bf16`, queries, keys and values are rounded to bf16 and the rest stays f32."""
 
     def __init__(self, bundle: Bundle, *, threads: int, bf16: bool) -> None:
-        model = _read(bundle, OV_VISION_FILE)
+        model = read_model(bundle, OV_VISION_FILE)
         if bf16:
             _attend_in_bf16(model)
         self._graph = _Graph(model, bundle, OV_VISION_FILE, threads)
@@ -67,7 +68,7 @@ class OvDecoder:
 
     def __init__(self, bundle: Bundle, kv: KVStore, *, threads: int) -> None:
         assert kv.block_tokens == BLOCK_TOKENS, f"blocks of {kv.block_tokens} tokens"
-        model = _read(bundle, OV_DECODER_FILE)
+        model = read_model(bundle, OV_DECODER_FILE)
         _attend_to_store(model, bundle.text)
         self._graph = _Graph(model, bundle, OV_DECODER_FILE, threads)
         self._kv = kv
@@ -116,17 +117,15 @@ class _Graph:
 
     def __init__(self, model: openvino.Model, bundle: Bundle, name: str, threads: int) -> None:
         self._name = Path(name).stem
-        self._model, self._settings = model, _settings(model, threads)
+        self._model, self._settings = model, settings(model, threads)
         self._held: dict[str, F32 | I8] = {}
         self._compiled: Any = None
         self._request: Any = None
-        # Read when the first kernel is made. With its default, 1024, memory grew by 80 MB over 240 sizes of picture.
-        os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(_CACHED_KERNELS))
         give_large_blocks_back()
         try:
             self._open()
         except RuntimeError as error:
-            raise _unusable(bundle, name, error) from error
+            raise unusable(bundle, name, error) from error
 
     def hold(self, name: str, array: F32 | I8) -> None:
         """Let input `name` be `array` itself from now on."""
@@ -154,7 +153,7 @@ class _Graph:
         self._compiled.release_memory()
 
     def _open(self) -> None:
-        self._compiled = openvino.Core().compile_model(self._model, "CPU", self._settings)
+        self._compiled = compiled_for_cpu(self._model, self._settings)
         self._request = self._compiled.create_infer_request()
         for name, array in self._held.items():
             self.hold(name, array)
@@ -164,7 +163,15 @@ class _Graph:
         return run_failed(self._name, work, None if no_memory else _last_line(error))
 
 
-def _settings(model: openvino.Model, threads: int) -> dict[str, Any]:
+def compiled_for_cpu(model: openvino.Model, settings: Mapping[str, Any]) -> Any:
+    """RuntimeError when the engine does not take `model`."""
+    # Read when the first kernel is made. With its default, 1024, memory grew by 80 MB over 240 sizes of picture.
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(_CACHED_KERNELS))
+    return openvino.Core().compile_model(model, "CPU", settings)
+
+
+def settings(model: openvino.Model, threads: int) -> dict[str, Any]:
+    """Every setting that a graph is compiled with."""
     return {
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": 1,
@@ -255,14 +262,16 @@ def _parameter(name: str, axes: Sequence[int], dtype: Any = np.int32) -> Any:
     return parameter
 
 
-def _read(bundle: Bundle, name: str) -> openvino.Model:
+def read_model(bundle: Bundle, name: str) -> openvino.Model:
+    """A graph of the bundle as its file has it. EngineError when openvino cannot read it."""
     try:
         return openvino.Core().read_model(str(bundle.file(name)))
     except RuntimeError as error:
-        raise _unusable(bundle, name, error) from error
+        raise unusable(bundle, name, error) from error
 
 
-def _unusable(bundle: Bundle, name: str, error: RuntimeError) -> EngineError:
+def unusable(bundle: Bundle, name: str, error: RuntimeError) -> EngineError:
+    """What is raised for a file that openvino does not take."""
     return cannot_open(ENGINE, bundle.path / name, _last_line(error))
 
 

@@ -10,7 +10,17 @@ from bundles import write_bundle
 
 from mineru_edge.models.bundle import Bundle, Format, Precision
 from mineru_edge.models.errors import EngineError, MineruEdgeError
-from mineru_edge.runtime.engines import EngineName, choose_engines, other_engines, parse_wishes
+from mineru_edge.runtime.engines import (
+    ONNXRUNTIME,
+    EngineName,
+    GraphName,
+    Kernels,
+    SelfTest,
+    choose_engines,
+    other_engines,
+    parse_wishes,
+)
+from mineru_edge.runtime.footprint import library_bytes
 
 BOTH: tuple[EngineName, ...] = ("onnxruntime", "openvino")
 SERVER = {"avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8"}
@@ -52,7 +62,7 @@ def test_a_wish_that_is_none_is_refused_with_those_that_are(text: str) -> None:
         ("AMD64", {"avx512_vnni", "avx512_bf16"}, ("openvino", True), "openvino"),
         ("x86_64", {"avx2", "avx_vnni"}, ("onnxruntime", False), "openvino"),
         ("x86_64", {"avx2"}, ("onnxruntime", False), "onnxruntime"),
-        ("aarch64", {"asimddp", "i8mm", "bf16"}, ("onnxruntime", False), "onnxruntime"),
+        ("x86_64", {"avx2", "avx512_bf16"}, ("openvino", True), "onnxruntime"),
     ],
 )
 def test_auto_goes_by_the_processor(
@@ -63,6 +73,73 @@ def test_auto_goes_by_the_processor(
     assert best.decoder.engine == decoder
     assert best.vision.reason
     assert best.decoder.words.startswith(decoder)
+
+
+def finds(vision: Kernels, decoder: Kernels) -> SelfTest:
+    found: dict[GraphName, Kernels] = {"vision": vision, "decoder": decoder}
+    return lambda _, graph: found[graph]
+
+
+def not_needed(_: Bundle, graph: GraphName) -> Kernels:
+    raise AssertionError(f"openvino was started to test its {graph}")
+
+
+@pytest.mark.parametrize("architecture", ["aarch64", "arm64", "riscv64"])
+def test_on_other_processors_openvino_has_to_show_integer_kernels(bundle: Bundle, architecture: str) -> None:
+    def chosen(vision: Kernels, decoder: Kernels) -> tuple[str, str]:
+        best = choose_engines(
+            bundle,
+            installed=BOTH,
+            architecture=architecture,
+            features={"asimddp", "i8mm", "bf16"},
+            self_test=finds(vision, decoder),
+        )[0]
+        assert best.vision.tested
+        assert not best.vision.bf16
+        for choice, kernels in ((best.vision, vision), (best.decoder, decoder)):
+            words = {"integer": "found integer kernels", "float": "found no integer", "wrong": "give wrong results"}
+            assert words[kernels] in choice.reason
+        return best.vision.engine, best.decoder.engine
+
+    assert chosen("integer", "integer") == ("openvino", "openvino")
+    assert chosen("integer", "float") == ("openvino", "onnxruntime")
+    assert chosen("wrong", "integer") == ("onnxruntime", "openvino")
+    assert chosen("float", "wrong") == ("onnxruntime", "onnxruntime")
+
+
+def test_so_it_has_to_where_the_system_does_not_tell_the_features(bundle: Bundle) -> None:
+    for kernels, decoder in (("integer", "openvino"), ("float", "onnxruntime")):
+        best = choose_engines(
+            bundle, installed=BOTH, architecture="AMD64", features=(), self_test=finds("integer", kernels)
+        )[0]
+        assert (best.vision.engine, best.decoder.engine) == ("onnxruntime", decoder)
+
+
+def test_openvino_is_not_started_where_its_kernels_do_not_matter(bundle: Bundle) -> None:
+    for options in (
+        {"installed": ("onnxruntime",), "architecture": "aarch64"},
+        {"installed": BOTH, "architecture": "aarch64", "wish": "onnxruntime"},
+        {"installed": BOTH, "architecture": "aarch64", "wish": "vision=openvino", "kv": "int8"},
+        {"installed": BOTH, "architecture": "x86_64", "features": SERVER},
+    ):
+        choose_engines(bundle, **{"features": (), "self_test": not_needed, **options})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("error", [ImportError("no such library"), EngineError("cannot open it")])
+def test_an_engine_that_fails_its_self_test_is_not_chosen(bundle: Bundle, error: Exception) -> None:
+    def fails(_: Bundle, graph: GraphName) -> Kernels:
+        raise error
+
+    (only,) = choose_engines(bundle, installed=BOTH, architecture="aarch64", features=(), self_test=fails)
+    assert (only.vision.engine, only.decoder.engine) == ("onnxruntime", "onnxruntime")
+    assert str(error) in only.vision.reason
+
+
+def test_a_self_test_leaves_openvino_in_the_plan(bundle: Bundle) -> None:
+    tested = choose_engines(
+        bundle, installed=BOTH, architecture="aarch64", features=(), self_test=finds("float", "float")
+    )[0]
+    assert library_bytes(tested) > library_bytes(ONNXRUNTIME) == 0
 
 
 def test_a_wish_goes_before_the_processor(bundle: Bundle) -> None:
