@@ -60,8 +60,8 @@ def write_decoder(
 
 
 def _for_heads(angles: Node) -> Node:
-    """[T, D / 2] -> [T, 1, D]: every head turns its two halves by the same angles."""
-    return ops.unsqueeze(ops.concat([angles, angles], -1), constant(1, np.int64))
+    """[T, D / 2] -> [T, 1, 1, D]: every head turns its two halves by the same angles."""
+    return ops.unsqueeze(ops.concat([angles, angles], -1), constant([1, 2], np.int64))
 
 
 def _attention(shape: TextShape, index: int, qkv: Node, cos: Node, sin: Node) -> Node:
@@ -71,8 +71,8 @@ def _attention(shape: TextShape, index: int, qkv: Node, cos: Node, sin: Node) ->
     q, k, v = ops.variadic_split(qkv, constant(-1, np.int64), constant(sizes, np.int64)).outputs()
 
     def turned(x: Node, count: int, name: str) -> Node:
-        x = ops.reshape(x, constant([0, count, shape.head_dim], np.int64), special_zero=True)
-        return _flat(rotated(x, cos, sin), count * shape.head_dim, name)
+        x = ops.reshape(x, constant([-1, count, 1, shape.head_dim], np.int64), special_zero=False)
+        return _flat(rotated(x, cos, sin, shape.head_dim), count * shape.head_dim, name)
 
     q, k = turned(q, shape.heads, names.query), turned(k, shape.kv_heads, names.key)
     v = _flat(v, shape.kv_heads * shape.head_dim, names.value)

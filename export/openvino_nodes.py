@@ -113,9 +113,13 @@ def _in_blocks(matrix: Floats, block: int) -> Node:
     return ops.reshape(weight, constant(matrix.shape, np.int64), special_zero=False)
 
 
-def rotated(x: Node, cos: Node, sin: Node) -> Node:
-    """Rotate-half: x [..., head_dim] with cos and sin that broadcast to it, each angle twice."""
-    left, right = ops.split(x, constant(-1, np.int64), 2).outputs()
+def rotated(x: Node, cos: Node, sin: Node, head_dim: int) -> Node:
+    """Rotate-half: x [A, B, C, head_dim] with cos and sin that broadcast to it, each angle twice.
+
+    With four axes and its halves from a VariadicSplit the plugin runs it as one operation.
+    """
+    halves = constant([head_dim // 2, head_dim // 2], np.int64)
+    left, right = ops.variadic_split(x, constant(3, np.int64), halves).outputs()
     turned = ops.concat([ops.multiply(right, constant(-1, np.float32)), left], -1)
     return ops.add(ops.multiply(x, cos), ops.multiply(turned, sin))
 
