@@ -83,13 +83,13 @@ def _chosen(bundle: Bundle, engine: str) -> list[tuple[str, str]]:
     return [("vision by", best.vision.words), ("decoder by", best.decoder.words)]
 
 
-def prepare_here(path: str | None, kv: KVKind) -> None:
-    """Pack the weights of the bundle at `path`, None for the embedded one, for this machine; says where they lie."""
+def prepare_here(path: str | None, kv: KVKind, engine: str) -> None:
+    """Prepare the bundle at `path`, None for the embedded one, for this machine; says where the files lie."""
     from mineru_edge.runtime.graphs import prepare
 
     bundle = open_bundle(path)
     bundle.check_kv(kv)
-    for folder in prepare(bundle, kv):
+    for folder in prepare(bundle, kv, engine):
         size = sum(file.stat().st_size for file in folder.iterdir())
         click.echo(f"{folder}: {megabytes(size)}")
 

@@ -7,6 +7,7 @@ store differently: one takes it whole and in place, another takes slices and giv
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,8 +17,9 @@ from mineru_edge.models.bundle import Bundle, KVKind
 from mineru_edge.models.errors import EngineError
 
 from .arrays import F32
-from .engines import INSTALL, ONNXRUNTIME, Engines, choose_engines
+from .engines import AUTO, INSTALL, ONNXRUNTIME, Engines, choose_engines
 from .kv import KVStore
+from .prepared import PREPARED
 
 
 class VisionGraph(Protocol):
@@ -57,18 +59,33 @@ class Graphs:
 
 
 def open_graphs(bundle: Bundle, kv: KVStore, *, threads: int, engines: Engines = ONNXRUNTIME) -> Graphs:
-    """Open both graphs, each with its engine, over a store with that engine's blocks. EngineError says what failed."""
-    vision: VisionGraph
-    decoder: DecoderGraph
+    """Open both graphs, each with its engine, over a store with that engine's blocks. EngineError says what failed.
+
+    Both at once: most of what an engine does at opening keeps one core busy.
+    """
+
+    with ThreadPoolExecutor(1, "mineru-edge open") as beside:
+        vision = beside.submit(_open_vision, bundle, threads, engines)
+        decoder = _open_decoder(bundle, kv, threads, engines)
+        return Graphs(vision.result(), decoder)
+
+
+def _open_vision(bundle: Bundle, threads: int, engines: Engines) -> VisionGraph:
+    graph: VisionGraph
     if engines.vision.engine == "openvino":
-        vision = _openvino().OvVision(bundle, threads=threads, bf16=engines.vision.bf16)
+        graph = _openvino().OvVision(bundle, threads=threads, bf16=engines.vision.bf16)
     else:
-        vision = _onnxruntime().OrtVision(bundle, threads=threads)
+        graph = _onnxruntime().OrtVision(bundle, threads=threads)
+    return graph
+
+
+def _open_decoder(bundle: Bundle, kv: KVStore, threads: int, engines: Engines) -> DecoderGraph:
+    graph: DecoderGraph
     if engines.decoder.engine == "openvino":
-        decoder = _openvino().OvDecoder(bundle, kv, threads=threads)
+        graph = _openvino().OvDecoder(bundle, kv, threads=threads)
     else:
-        decoder = _onnxruntime().OrtDecoder(bundle, kv, threads=threads)
-    return Graphs(vision, decoder)
+        graph = _onnxruntime().OrtDecoder(bundle, kv, threads=threads)
+    return graph
 
 
 def block_tokens(engines: Engines) -> int | None:
@@ -81,14 +98,22 @@ def is_prepared(bundle: Bundle, kv: KVKind, engines: Engines = ONNXRUNTIME) -> b
     return engines.decoder.engine == "onnxruntime" and bool(_onnxruntime().is_prepared(bundle, kv))
 
 
-def prepare(bundle: Bundle, kv: KVKind) -> tuple[Path, ...]:
-    """Write both graphs in that layout for this processor into the bundle's directory; the folders they lie in.
+def prepare(bundle: Bundle, kv: KVKind, engine: str = AUTO) -> tuple[Path, ...]:
+    """Write both graphs as their engines want them on this processor into the bundle's directory; the folders they lie
+    in. `engine` is chosen as for a `Reader`; where it is left to us, for all that may be chosen here.
 
     SpaceError, EngineError.
     """
-    choose_engines(bundle, "onnxruntime", kv=kv)  # the one engine that can map it
-    folders: tuple[Path, ...] = _onnxruntime().prepare(bundle, kv)
-    return folders
+    alternatives = choose_engines(bundle, engine, kv=kv)
+    folders: list[Path] = []
+    for chosen, bf16 in dict.fromkeys((each.vision.engine, each.vision.bf16) for each in alternatives):
+        if chosen == "openvino":
+            folders.append(_openvino().prepare_vision(bundle, bf16=bf16))
+        else:
+            folders.append(_onnxruntime().prepare_vision(bundle))
+    if any(each.decoder.engine == "onnxruntime" for each in alternatives):
+        folders.append(_onnxruntime().prepare_decoder(bundle, kv))
+    return tuple(folders)
 
 
 def _onnxruntime() -> ModuleType:
@@ -109,10 +134,10 @@ def _openvino() -> ModuleType:
 
 def cannot_open(engine: str, path: Path, reason: str) -> EngineError:
     """What an engine raises for a graph file that it does not take."""
-    return EngineError(
-        f"{engine} cannot open {path}: {reason}",
-        hint="check the bundle with `mineru-edge info`, or install the version it was exported with",
-    )
+    again = "run `mineru-edge prepare` again"
+    exported = "check the bundle with `mineru-edge info`, or install the version it was exported with"
+    hint = again if PREPARED in path.parts else exported
+    return EngineError(f"{engine} cannot open {path}: {reason}", hint=hint)
 
 
 def run_failed(graph: str, rows: int, reason: str | None) -> EngineError:

@@ -169,12 +169,17 @@ class _Bound:
         self._checked = True
 
 
-def prepare(bundle: Bundle, kv: KVKind) -> tuple[Path, ...]:
-    """Write both graphs with their weights packed for this processor; they are taken from then on.
+def prepare_vision(bundle: Bundle) -> Path:
+    """Write the graph with its weights packed for this processor; it is taken from then on. The folder it lies in.
 
-    SpaceError when one cannot be written, EngineError when one of the bundle's cannot be opened.
+    SpaceError when it cannot be written, EngineError when the bundle's cannot be opened.
     """
-    return _prepare(bundle, VISION_FILE), _prepare(bundle, DECODER_GRAPHS[kv])
+    return _prepare(bundle, VISION_FILE)
+
+
+def prepare_decoder(bundle: Bundle, kv: KVKind) -> Path:
+    """As `prepare_vision`, for the decoder over that store."""
+    return _prepare(bundle, DECODER_GRAPHS[kv])
 
 
 def _prepare(bundle: Bundle, graph: str) -> Path:

@@ -18,7 +18,7 @@ from mineru_edge.models.bundle import OV_DECODER_FILE, OV_VISION_FILE, Bundle
 
 from .arrays import F32
 from .engines import GraphName, Kernels
-from .ov import compiled_for_cpu, read_model, settings, unusable
+from .ov_models import block_of, compiled_for_cpu, read_model, settings, unusable
 
 _FILES: dict[GraphName, str] = {"vision": OV_VISION_FILE, "decoder": OV_DECODER_FILE}
 _UNPACKING = ("Convert", "Multiply", "Subtract", "Reshape")  # between a stored matrix and its product
@@ -37,9 +37,9 @@ def kernels(bundle: Bundle, graph: GraphName) -> Kernels:
     if product is None:
         return "float"
     try:
-        return _kernels_of(product, settings(model, threads=1))
+        return _kernels_of(product, settings(1, block=block_of(model)))
     except RuntimeError as error:
-        raise unusable(bundle, _FILES[graph], error) from error
+        raise unusable(bundle.file(_FILES[graph]), error) from error
 
 
 def _smallest_product(model: openvino.Model) -> Any:

@@ -1,8 +1,9 @@
-"""Weights in the engine's own layout, written once on the device and mapped from then on.
+"""Graphs in the engine's own layout, written once on the device and taken from then on.
 
 An engine packs the weights for the processor it runs on. Packed anew at every start the decoder's are half a gigabyte
 of private memory; read from a file they are pages that the system can take back. Vision's are packed anew at every
-picture, which costs a sixth of a small one's time. The files fit one engine version, one processor and one bundle,
+picture, which costs a sixth of a small one's time. Another engine needs seconds to compile vision, and keeps what came
+of that without the weights. The files fit one engine version, one processor and one bundle,
 which is what the folder's name and its note say.
 """
 
@@ -16,7 +17,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 
-from mineru_edge.models.bundle import DECODER_DATA_FILE, VISION_DATA_FILE, VISION_FILE, Bundle
+from mineru_edge.models.bundle import (
+    DECODER_DATA_FILE,
+    OV_VISION_DATA_FILE,
+    OV_VISION_FILE,
+    VISION_DATA_FILE,
+    VISION_FILE,
+    Bundle,
+)
 from mineru_edge.models.errors import SpaceError
 
 from .threads import CPUINFO, cpu_field
@@ -71,7 +79,7 @@ def prepare(bundle: Bundle, engine: str, graph: str, write: Callable[[Path], Non
 
 
 def _source(bundle: Bundle, graph: str) -> dict[str, str]:
-    weights = VISION_DATA_FILE if graph == VISION_FILE else DECODER_DATA_FILE
+    weights = {VISION_FILE: VISION_DATA_FILE, OV_VISION_FILE: OV_VISION_DATA_FILE}.get(graph, DECODER_DATA_FILE)
     return {entry.path: entry.sha256 for entry in bundle.files if entry.path in (graph, weights)}
 
 

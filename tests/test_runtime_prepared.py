@@ -1,68 +1,103 @@
-"""The decoder packed once on the device: the same answers, and taken only where it fits."""
+"""Graphs prepared once on the device: the same answers, and taken only where they fit."""
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
+import re
 import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from tiny_checkpoint import write_checkpoint
 
 from mineru_edge import cli
+from mineru_edge.export.exporter import export
 from mineru_edge.models.bundle import DECODER_FILE, Bundle
-from mineru_edge.models.errors import SpaceError
-from mineru_edge.runtime import prepared
+from mineru_edge.models.errors import EngineError, SpaceError
+from mineru_edge.runtime import graphs, prepared
+from mineru_edge.runtime.arrays import F32
 from mineru_edge.runtime.engine import Engine
+from mineru_edge.runtime.engines import choose_engines
 from mineru_edge.runtime.graphs import is_prepared, prepare
 from mineru_edge.runtime.request import DecodeParams, Request
 
 ENGINE, GRAPH = "engine-1.0", DECODER_FILE
 
 
+ONNX, OPENVINO = "onnxruntime", "openvino"
+ENGINES = [ONNX, OPENVINO, "openvino-f32", "vision=openvino,decoder=onnxruntime"]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("random")
+    return export(write_checkpoint(folder / "checkpoint", tied=False), folder / "bundle", format="both")
+
+
 @pytest.fixture
-def copy(embedded_bundle: Bundle, tmp_path: Path) -> Bundle:
-    shutil.copytree(embedded_bundle.path, tmp_path / "bundle", ignore=shutil.ignore_patterns(prepared.PREPARED))
+def copy(exported: Bundle, tmp_path: Path) -> Bundle:
+    shutil.copytree(exported.path, tmp_path / "bundle")
     return Bundle.load(tmp_path / "bundle")
 
 
-def tokens(bundle: Bundle) -> tuple[int, ...]:
-    picture = Image.fromarray(np.random.default_rng(3).integers(0, 255, (84, 280), np.uint8))
+def answer(bundle: Bundle, engine: str = ONNX) -> tuple[F32, tuple[int, ...]]:
+    """A picture's rows, and the tokens that follow."""
+    picture = Image.fromarray(np.random.default_rng(3).integers(0, 255, (84, 280, 3), np.uint8))
     request = Request(picture, "\nText Recognition:", DecodeParams(40, ignore_eos=True))
-    with Engine.open(bundle, slots=1, threads=1) as engine:
-        ((_, result),) = engine.results([request])
-    return result.token_ids
+    with Engine.open(bundle, slots=1, threads=1, engine=engine) as opened:
+        rows = opened.model.see(picture).rows
+        ((_, result),) = opened.results([request])
+    return rows, result.token_ids
 
 
-def test_a_prepared_bundle_answers_the_same(copy: Bundle) -> None:
-    assert not is_prepared(copy, "fp32")
-    before = tokens(copy)
-    folders = prepare(copy, "fp32")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_prepared_bundle_answers_the_same_to_the_last_bit(copy: Bundle, engine: str) -> None:
+    rows, tokens = answer(copy, engine)
+    folders = prepare(copy, "fp32", engine)
     assert {folder.parent for folder in folders} == {copy.path / prepared.PREPARED}
-    assert len(set(folders)) == 2
-    assert is_prepared(copy, "fp32")
-    assert tokens(copy) == before
+    assert len(set(folders)) == (1 if engine.startswith(OPENVINO) else 2)
+    rows_after, tokens_after = answer(copy, engine)
+    np.testing.assert_array_equal(rows_after, rows)
+    assert tokens_after == tokens
+    assert len(set(tokens)) > 8
     Bundle.load(copy.path).verify()  # the bundle itself is untouched
 
 
-def test_vision_rows_are_the_same_to_the_last_bit(copy: Bundle) -> None:
-    picture = Image.fromarray(np.random.default_rng(4).integers(0, 255, (168, 280, 3), np.uint8))
-    rows = []
-    for _ in range(2):
-        with Engine.open(copy, slots=1, threads=1) as engine:
-            rows.append(engine.model.see(picture).rows)
-        prepare(copy, "fp32")
-    np.testing.assert_array_equal(*rows)
+@pytest.mark.parametrize(("engine", "file"), [(ONNX, "packed.onnx"), (OPENVINO, "compiled.blob")])
+def test_what_was_prepared_is_what_is_opened(copy: Bundle, engine: str, file: str) -> None:
+    folder = prepare(copy, "fp32", engine)[0]
+    size = (folder / file).stat().st_size
+    (folder / file).write_bytes(bytes(size))
+    with pytest.raises(EngineError, match=re.escape(str(folder / file))) as caught:
+        answer(copy, engine)
+    assert "mineru-edge prepare" in str(caught.value.hint)
 
 
-def test_a_damaged_copy_is_not_taken(copy: Bundle) -> None:
-    _, folder = prepare(copy, "fp32")
-    data = folder / "packed.data"
-    data.write_bytes(data.read_bytes()[:-1])
+@pytest.mark.parametrize(("engine", "file"), [(ONNX, "packed.data"), (OPENVINO, "compiled.blob")])
+def test_a_truncated_copy_is_not_taken(copy: Bundle, engine: str, file: str) -> None:
+    folder = prepare(copy, "fp32", engine)[-1]
+    (folder / file).write_bytes((folder / file).read_bytes()[:-1])
     assert not is_prepared(copy, "fp32")
-    assert tokens(copy)
+    assert answer(copy, engine)[1]
+
+
+def test_only_onnxruntime_s_decoder_is_off_the_heap_then(copy: Bundle) -> None:
+    assert not is_prepared(copy, "fp32")
+    prepare(copy, "fp32", ONNX)
+    assert is_prepared(copy, "fp32")
+    assert not is_prepared(copy, "fp32", choose_engines(copy, OPENVINO)[0])
+
+
+def test_auto_prepares_for_every_engine_that_may_be_chosen(copy: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A processor on which OpenVINO is the better one, and ONNX Runtime the one that fits into less memory."""
+    chosen = functools.partial(choose_engines, architecture="x86_64", features={"avx512_vnni", "avx512_bf16"})
+    monkeypatch.setattr(graphs, "choose_engines", chosen)
+    names = {folder.name.partition("-")[0] + folder.name.rpartition("-")[2] for folder in prepare(copy, "fp32")}
+    assert names == {"openvinovision", "onnxruntimevision", "onnxruntimedecoder"}
 
 
 def write(folder: Path) -> None:
@@ -109,12 +144,13 @@ def test_preparing_again_replaces(copy: Bundle) -> None:
     assert json.loads((folder / prepared.NOTE).read_text())["files"] == {"decoder.onnx": 5}
 
 
-def test_the_command(copy: Bundle, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["prepare", str(copy.path)]) == 0
+@pytest.mark.parametrize(("engine", "count"), [(ONNX, 2), (OPENVINO, 1)])
+def test_the_command(copy: Bundle, capsys: pytest.CaptureFixture[str], engine: str, count: int) -> None:
+    assert cli.main(["prepare", "--engine", engine, str(copy.path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 2
+    assert len(lines) == count
     assert all(line.startswith(str(copy.path / prepared.PREPARED)) for line in lines)
     shutil.rmtree(copy.path / prepared.PREPARED)
     (copy.path / prepared.PREPARED).write_text("a file where the folder should be")
-    assert cli.main(["prepare", str(copy.path)]) == SpaceError.exit_code
+    assert cli.main(["prepare", "--engine", engine, str(copy.path)]) == SpaceError.exit_code
     assert "cannot be written" in capsys.readouterr().err
