@@ -68,8 +68,9 @@ def _matrix_words(matrix: MatrixLoss) -> str:
 
 def print_rows(rows: Sequence[tuple[str, str]]) -> None:
     """Two columns on stdout."""
+    width = max([20, *(len(name) + 2 for name, _ in rows)])
     for name, value in rows:
-        click.echo(f"{name:<20}{value}")
+        click.echo(f"{name:<{width}}{value}")
 
 
 def _chosen(bundle: Bundle, engine: str) -> list[tuple[str, str]]:
