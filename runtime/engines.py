@@ -214,9 +214,7 @@ def _check(bundle: Bundle, engine: EngineName, have: Collection[EngineName]) -> 
             hint=f"export it with --format {FORMATS[engine]} or both",
         )
     if engine not in have:
-        raise EngineError(
-            f"{engine} is not installed, and {bundle.path} was asked to run with it", hint=INSTALL[engine]
-        )
+        raise EngineError(f"{engine} is not installed, and {bundle.path} is to run with it", hint=INSTALL[engine])
 
 
 def _installed() -> tuple[EngineName, ...]:

@@ -135,7 +135,7 @@ def _openvino() -> ModuleType:
 def cannot_open(engine: str, path: Path, reason: str) -> EngineError:
     """What an engine raises for a graph file that it does not take."""
     again = "run `mineru-edge prepare` again"
-    exported = "check the bundle with `mineru-edge info`, or install the version it was exported with"
+    exported = "check the bundle with `mineru-edge info --check`, or install the version it was exported with"
     hint = again if PREPARED in path.parts else exported
     return EngineError(f"{engine} cannot open {path}: {reason}", hint=hint)
 

@@ -24,7 +24,7 @@ from .ov_models import (
     last_line,
     prepare_vision,
     store_names,
-    unusable,
+    usable,
     vision_source,
 )
 from .private_memory import give_large_blocks_back
@@ -110,10 +110,8 @@ class _Graph:
         self._compiled: Any = None
         self._request: Any = None
         give_large_blocks_back()
-        try:
+        with usable(source.file):
             self._open()
-        except RuntimeError as error:
-            raise unusable(source.file, error) from error
 
     def hold(self, name: str, array: F32 | I8) -> None:
         """Let input `name` be `array` itself from now on."""

@@ -7,7 +7,8 @@ values. Settings that were measured have the reason beside them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,6 @@ from openvino import opset13 as ops
 
 from mineru_edge.models.architecture import TextShape
 from mineru_edge.models.bundle import OV_DECODER_FILE, OV_VISION_DATA_FILE, OV_VISION_FILE, Bundle
-from mineru_edge.models.errors import EngineError
 from mineru_edge.models.tensors import OV_BLOCK_INFO, attention_nodes
 
 from . import prepared
@@ -28,6 +28,7 @@ from .graphs import cannot_open
 ENGINE = f"openvino-{openvino.__version__.partition('-')[0]}"
 BLOCK_TOKENS = 32  # rows of a block of the store: what the CPU's paged attention is made for
 _CACHED_KERNELS = 32  # each is made for one shape, and pictures come in any
+_IR_START = b"<?xml"
 _COMPILED_FILE = "compiled.blob"
 _WITHOUT_WEIGHTS = {"CACHE_MODE": "OPTIMIZE_SIZE"}
 
@@ -56,9 +57,11 @@ def vision_source(bundle: Bundle, *, threads: int, bf16: bool) -> Source:
 def decoder_source(bundle: Bundle, *, threads: int) -> Source:
     """Its attention is over the key-value store, whose blocks are inputs called as `store_names` says."""
     model = read_model(bundle, OV_DECODER_FILE)
-    chosen = settings(threads, block=block_of(model))
-    _attend_to_store(model, bundle.text)
-    return Source(bundle.file(OV_DECODER_FILE), lambda: compiled_for_cpu(model, chosen))
+    file = bundle.file(OV_DECODER_FILE)
+    with usable(file):
+        chosen = settings(threads, block=block_of(model))
+        _attend_to_store(model, bundle.text)
+    return Source(file, lambda: compiled_for_cpu(model, chosen))
 
 
 def prepare_vision(bundle: Bundle, *, bf16: bool) -> Path:
@@ -69,11 +72,9 @@ def prepare_vision(bundle: Bundle, *, bf16: bool) -> Path:
     """
 
     def write(folder: Path) -> None:
-        try:
+        with usable(bundle.file(OV_VISION_FILE)):
             compiled = compiled_for_cpu(_vision_model(bundle, bf16), settings(1) | _WITHOUT_WEIGHTS)
             blob = compiled.export_model().getvalue()
-        except RuntimeError as error:
-            raise unusable(bundle.file(OV_VISION_FILE), error) from error
         (folder / _COMPILED_FILE).write_bytes(blob)
 
     return prepared.prepare(bundle, _vision_engine(bf16), OV_VISION_FILE, write)
@@ -81,10 +82,12 @@ def prepare_vision(bundle: Bundle, *, bf16: bool) -> Path:
 
 def read_model(bundle: Bundle, name: str) -> openvino.Model:
     """A graph of the bundle as its file has it. EngineError when openvino cannot read it."""
-    try:
-        return _core().read_model(str(bundle.file(name)))
-    except RuntimeError as error:
-        raise unusable(bundle.file(name), error) from error
+    file = bundle.file(name)
+    with usable(file):
+        with file.open("rb") as stream:
+            if stream.read(len(_IR_START)) != _IR_START:
+                raise RuntimeError("it is no IR")  # openvino would try its other readers, and one prints the whole file
+        return _core().read_model(str(file))
 
 
 def compiled_for_cpu(model: openvino.Model, chosen: Mapping[str, Any]) -> Any:
@@ -118,9 +121,15 @@ def store_names(layer: int) -> tuple[str, str]:
     return f"key_{layer}", f"value_{layer}"
 
 
-def unusable(file: Path, error: RuntimeError) -> EngineError:
-    """What is raised for a file that openvino does not take."""
-    return cannot_open(ENGINE, file, last_line(error))
+@contextmanager
+def usable(file: Path) -> Iterator[None]:
+    """What goes wrong in here with a graph is an EngineError that names its file."""
+    try:
+        yield
+    except KeyError as error:
+        raise cannot_open(ENGINE, file, f"it has no node {error}") from error
+    except (RuntimeError, OSError) as error:
+        raise cannot_open(ENGINE, file, last_line(error)) from error
 
 
 def last_line(error: Exception) -> str:

@@ -18,7 +18,7 @@ from mineru_edge.models.bundle import OV_DECODER_FILE, OV_VISION_FILE, Bundle
 
 from .arrays import F32
 from .engines import GraphName, Kernels
-from .ov_models import block_of, compiled_for_cpu, read_model, settings, unusable
+from .ov_models import block_of, compiled_for_cpu, read_model, settings, usable
 
 _FILES: dict[GraphName, str] = {"vision": OV_VISION_FILE, "decoder": OV_DECODER_FILE}
 _UNPACKING = ("Convert", "Multiply", "Subtract", "Reshape")  # between a stored matrix and its product
@@ -36,10 +36,8 @@ def kernels(bundle: Bundle, graph: GraphName) -> Kernels:
     product = _smallest_product(model)
     if product is None:
         return "float"
-    try:
+    with usable(bundle.file(_FILES[graph])):
         return _kernels_of(product, settings(1, block=block_of(model)))
-    except RuntimeError as error:
-        raise unusable(bundle.file(_FILES[graph]), error) from error
 
 
 def _smallest_product(model: openvino.Model) -> Any:
