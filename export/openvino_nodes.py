@@ -73,6 +73,9 @@ class Graph:
         output.output(0).set_names({spec.name})
         model = openvino.Model([result], list(self._inputs.values()), file.stem)
         model.set_rt_info(min(self._blocks, default=0), OV_BLOCK_INFO)
+        for place, node in enumerate(model.get_ordered_ops()):
+            if node.get_friendly_name() == node.get_name():  # named by a count of all nodes that this process has made
+                node.set_friendly_name(f"{node.get_type_name()}_{place}")
         try:
             openvino.serialize(model, str(file))
         except RuntimeError as error:  # it does not say which: no space, or no permission

@@ -18,9 +18,10 @@ from mineru_edge.export.cases import Page, generated
 from mineru_edge.export.checkpoint import Checkpoint
 from mineru_edge.export.exporter import export
 from mineru_edge.export.parity import THRESHOLDS, Compared, Parity
+from mineru_edge.export.parts import files_of, part_of
 from mineru_edge.export.promote import _better
 from mineru_edge.export.schemes import Scheme
-from mineru_edge.models.bundle import PARITY_FILE, SENSITIVITY_FILE, Bundle, embedded_checkpoint
+from mineru_edge.models.bundle import PARITY_FILE, SENSITIVITY_FILE, Bundle, Formats, embedded_checkpoint
 from mineru_edge.models.errors import BundleError, InputError, ParityError
 from mineru_edge.models.sensitivity import MatrixLoss, Sensitivity, read_sensitivity
 
@@ -63,11 +64,13 @@ OUTLIERS = {
 """Name of the matrix in the graphs -> norm before it, matrices of the checkpoint, factor."""
 
 
-@pytest.mark.parametrize("name", OUTLIERS)
-def test_the_matrix_with_an_outlier_channel_is_picked(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "formats"), [*((name, "onnx") for name in OUTLIERS), *zip(OUTLIERS, ("both", "openvino"), strict=True)]
+)
+def test_the_matrix_with_an_outlier_channel_is_picked(tmp_path: Path, name: str, formats: Formats) -> None:
     checkpoint = with_outlier(tmp_path / "checkpoint", *OUTLIERS[name])
-    plain = export(checkpoint, tmp_path / "plain")
-    calibrated = export(checkpoint, tmp_path / "calibrated", calibrate=[a_page()])
+    plain = export(checkpoint, tmp_path / "plain", format=formats)
+    calibrated = export(checkpoint, tmp_path / "calibrated", calibrate=[a_page()], format=formats)
     found = read_sensitivity(calibrated)
     assert found is not None
     first, second = found.matrices[:2]
@@ -76,8 +79,8 @@ def test_the_matrix_with_an_outlier_channel_is_picked(tmp_path: Path, name: str)
     assert found.promoted == (first,)
     assert [comparison.promoted for comparison in found.comparisons] == [((name, "fp32"),), ()]
     missed = " ".join(found.comparisons[0].missed)
-    assert "logits_error is" in missed
-    assert ("vision_error is" in missed) == name.startswith("visual.")
+    assert ("vision_error is" in missed) == (part_of(name) == "vision")
+    assert "logits_error is" in missed or part_of(name) == "vision"
     assert not found.comparisons[1].missed
 
     calibrated.verify()
@@ -85,8 +88,8 @@ def test_the_matrix_with_an_outlier_channel_is_picked(tmp_path: Path, name: str)
     changed = {entry.path for entry in calibrated.files} - {
         entry.path for entry in plain.files if entry in calibrated.files
     }
-    part = "vision" if name.startswith("visual.") else "decoder"
-    assert changed == {f"onnx/{part}.onnx", f"onnx/{part}.data", "parity.json", SENSITIVITY_FILE}
+    part = part_of(name)
+    assert changed == {*files_of(part, plain.engines), PARITY_FILE, SENSITIVITY_FILE}
     assert calibrated.precision == plain.precision
 
 
