@@ -19,7 +19,7 @@ from .bench_report import earlier, header, ratios, row, to_json
 from .cli_info import open_bundle
 from .cli_parse import plan_words
 from .machine import this_machine
-from .soak import MOST_GROWTH_BYTES, growth_bytes, soak
+from .soak import MOST_GROWTH_BYTES, WARM_UP, growth_bytes, soak
 
 SOAK_SHAPES, SOAK_PX = 100, 800
 
@@ -84,9 +84,10 @@ def _soak(engine: Engine, requests: int) -> int:
             raise MineruEdgeError("this system does not tell how much private memory a process has")
         samples.append(sample)
         if sys.stderr.isatty():
-            click.echo(f"{number}/{requests}: {sample / 1e6:,.1f} MB private", err=True)
+            click.echo(f"{number}/{WARM_UP + requests}: {sample / 1e6:,.1f} MB private", err=True)
     growth = growth_bytes(samples)
-    click.echo(f"{requests} requests: {samples[-1] / 1e6:,.1f} MB private, {growth / 1e6:+.4f} MB per request")
+    after = f"{requests} requests after {WARM_UP} to warm up"
+    click.echo(f"{after}: {samples[-1] / 1e6:,.1f} MB private, {growth / 1e6:+.4f} MB per request")
     if growth > MOST_GROWTH_BYTES:
         raise MineruEdgeError(f"memory grows by {growth / 1e6:.3f} MB per request")
     return OK

@@ -15,14 +15,14 @@ from mineru_edge.runtime.request import DecodeParams, Request
 from .bench import noise
 from .memory import private_bytes
 
-WARM_UP = 0.25  # of the requests: each path's buffers are made once
+WARM_UP = 40  # requests: each path's buffers are made once, and OpenVINO keeps kernels of the last 32 shapes
 BESIDE_TOKENS = 200  # template, prompt and answer beside a picture's tokens
 MOST_GROWTH_BYTES = 20_000  # per request
 
 
 def soak(engine: Engine, count: int, *, shapes: int, longest_px: int, seed: int = 0) -> Iterator[int | None]:
-    """Private bytes after each of `count` requests, of `shapes` picture sizes up to `longest_px` a side and of 1 to 40
-    tokens; None where the system does not tell.
+    """Private bytes after each of `WARM_UP + count` requests, of `shapes` picture sizes up to `longest_px` a side and of
+    1 to 40 tokens; None where the system does not tell.
 
     The store's rows that they can reach are written at the first one's end: memory that is promised once, and backed
     when it is used.
@@ -33,7 +33,7 @@ def soak(engine: Engine, count: int, *, shapes: int, longest_px: int, seed: int 
     sizes = [(rng.randint(28, longest_px), rng.randint(28, longest_px)) for _ in range(shapes)]
     requests = (
         Request(noise(*sizes[n % shapes], seed=n), TEXT_PROMPT, DecodeParams(1 + n * 7 % 40, ignore_eos=True))
-        for n in range(count)
+        for n in range(WARM_UP + count)
     )
     for number, _ in enumerate(engine.results(requests)):
         if number == 0:
@@ -42,6 +42,6 @@ def soak(engine: Engine, count: int, *, shapes: int, longest_px: int, seed: int 
 
 
 def growth_bytes(samples: list[int]) -> float:
-    """Bytes per request after warm-up: the slope of the least-squares line. Needs four samples or more."""
-    kept = samples[int(len(samples) * WARM_UP) :]
+    """Bytes per request after warm-up: the slope of the least-squares line. Needs two samples more than that has."""
+    kept = samples[WARM_UP:]
     return float(np.polyfit(range(len(kept)), kept, 1)[0])
