@@ -192,7 +192,7 @@ def prepare(bundle: str | None, kv: KVKind, engine: str) -> None:
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, help="Runs per case; medians.")
 @click.option("--vs", "versus", metavar="FILE", help="Print ratios to an earlier run, whose output is in FILE.")
 @click.option(
-    "--soak", "soak_requests", type=click.IntRange(min=8), metavar="N", help="N requests after 40; does memory grow?"
+    "--soak", "soak_requests", type=click.IntRange(min=8), metavar="N", help="Does memory grow over N requests?"
 )
 @_memory_limit
 @_threads

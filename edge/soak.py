@@ -21,8 +21,8 @@ MOST_GROWTH_BYTES = 20_000  # per request
 
 
 def soak(engine: Engine, count: int, *, shapes: int, longest_px: int, seed: int = 0) -> Iterator[int | None]:
-    """Private bytes after each of `WARM_UP + count` requests, of `shapes` picture sizes up to `longest_px` a side and of
-    1 to 40 tokens; None where the system does not tell.
+    """Private bytes after each of `WARM_UP + count` requests, of `shapes` picture sizes up to `longest_px` a side and
+    of 1 to 40 tokens; None where the system does not tell.
 
     The store's rows that they can reach are written at the first one's end: memory that is promised once, and backed
     when it is used.
