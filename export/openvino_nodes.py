@@ -7,6 +7,7 @@ others, and has the very codes of the ONNX graphs.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -49,8 +50,9 @@ class Graph:
         elif scheme == "fp32":
             y = _matmul(x, constant(matrix), inner)
         else:
-            self._blocks.add(BLOCKS[scheme])
-            y = _matmul(x, _in_blocks(matrix, BLOCKS[scheme]), inner)
+            block = math.gcd(matrix.shape[1], BLOCKS[scheme])  # the plugin knows no last block that is shorter
+            self._blocks.add(block)
+            y = _matmul(x, _in_blocks(matrix, block), inner)
         return y if bias is None else ops.add(y, constant(bias), name=name)
 
     def layer_norm(self, name: str, x: Node, epsilon: float) -> Node:

@@ -1,4 +1,4 @@
-"""A graph of one matrix product, run by the engine itself."""
+"""A graph of one matrix product, run by an engine itself."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ from pathlib import Path
 
 import numpy as np
 import onnxruntime
+import openvino
 from numpy.typing import NDArray
 
 from mineru_edge.export.onnx_nodes import Matrices
 from mineru_edge.export.onnx_writer import GraphWriter
+from mineru_edge.export.openvino_nodes import Graph
 from mineru_edge.export.schemes import Scheme
 from mineru_edge.models.tensors import TensorSpec
+from mineru_edge.runtime.ov_models import block_of, compiled_for_cpu, settings
 
 Floats = NDArray[np.float32]
 
@@ -23,10 +26,29 @@ class ProductGraph:
         outputs, inputs = matrix.shape
         with GraphWriter(folder / "product.onnx") as graph:
             Matrices(graph, {"m": scheme}).product("m", "x", matrix, bias, output="y")
-            x, y = (TensorSpec(name, ("rows", size), "float32") for name, size in (("x", inputs), ("y", outputs)))
-            graph.save((x,), (y,))
+            graph.save((_rows("x", inputs),), (_rows("y", outputs),))
         self._session = onnxruntime.InferenceSession(folder / "product.onnx", providers=["CPUExecutionProvider"])
 
     def __call__(self, x: Floats) -> Floats:
         (y,) = self._session.run(None, {"x": x})
         return np.asarray(y)
+
+
+class OpenVinoProduct:
+    """The same, in OpenVINO, with the settings that the runtime gives it."""
+
+    def __init__(self, folder: Path, scheme: Scheme, matrix: Floats, bias: Floats | None = None) -> None:
+        outputs, inputs = matrix.shape
+        graph = Graph((_rows("x", inputs),), {}, {"m": scheme})  # type: ignore[arg-type]  # it reads no weights
+        graph.save(folder / "product.xml", graph.product("m", graph.input("x"), matrix, bias), _rows("y", outputs))
+        model = openvino.Core().read_model(folder / "product.xml")
+        self._request = compiled_for_cpu(model, settings(1, block=block_of(model))).create_infer_request()
+
+    def __call__(self, x: Floats) -> Floats:
+        self._request.start_async({"x": x})
+        self._request.wait()
+        return np.array(self._request.get_output_tensor().data)
+
+
+def _rows(name: str, size: int) -> TensorSpec:
+    return TensorSpec(name, ("rows", size), "float32")

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from PIL import Image
-from product_graph import ProductGraph
+from product_graph import OpenVinoProduct, ProductGraph
 from tiny_checkpoint import TinyShape, write_checkpoint
 
 from mineru_edge.export.exporter import export
@@ -21,7 +21,8 @@ from mineru_edge.models import tensors
 from mineru_edge.models.bundle import DECODER_FILE, VISION_FILE, Bundle
 from mineru_edge.models.tensors import TensorSpec
 from mineru_edge.runtime.engine import Engine
-from mineru_edge.runtime.graphs import open_graphs
+from mineru_edge.runtime.engines import choose_engines
+from mineru_edge.runtime.graphs import DecoderGraph, block_tokens, open_graphs
 from mineru_edge.runtime.kv import KVStore
 from mineru_edge.runtime.model import Model
 
@@ -40,10 +41,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("graphs")
     checkpoint = write_checkpoint(folder / "checkpoint")
     wide: dict[str, Scheme] = dict.fromkeys(decoder_matrices_of(checkpoint), "nbits8_block128")
-    export(checkpoint, folder / "fp32", precision="fp32")
-    export(checkpoint, folder / "int8")
-    export(checkpoint, folder / "block128", schemes=wide)
-    export(checkpoint, folder / "w8a8", decoder="w8a8")
+    export(checkpoint, folder / "fp32", precision="fp32", format="both")
+    export(checkpoint, folder / "int8", format="both")
+    export(checkpoint, folder / "block128", schemes=wide, format="both")
+    export(checkpoint, folder / "w8a8", decoder="w8a8", format="both")
     export(checkpoint, folder / "int4", decoder="int4")
     return folder
 
@@ -55,7 +56,11 @@ def decoder_matrices_of(checkpoint: Path) -> list[str]:
     return decoder_matrices(read_facts(Checkpoint.open(checkpoint)).text)
 
 
-@pytest.fixture(params=["fp32", "int8", "block128", "w8a8", "int4"])
+KINDS = ("fp32", "int8", "block128", "w8a8", "int4")
+ONNX, OPENVINO = "onnxruntime", "openvino-f32"  # as they are asked for
+
+
+@pytest.fixture(params=KINDS)
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -65,8 +70,13 @@ def bundle(folder: Path, kind: str) -> Bundle:
     return Bundle.load(folder / kind)
 
 
-def opened(folder: Path, kind: str) -> Engine:
-    return Engine.open(Bundle.load(folder / kind), slots=4, threads=1, capacity_tokens=256)
+by_each_engine = pytest.mark.parametrize(
+    ("kind", "engine"), [*((kind, ONNX) for kind in KINDS), *((kind, OPENVINO) for kind in KINDS if kind != "int4")]
+)
+
+
+def opened(folder: Path, kind: str, engine: str) -> Engine:
+    return Engine.open(Bundle.load(folder / kind), slots=4, threads=1, capacity_tokens=256, engine=engine)
 
 
 def first_logits(model: Model, picture: Image.Image = PICTURE) -> Floats:
@@ -148,38 +158,46 @@ def test_weights_lie_page_aligned_and_apart_in_the_data_file(bundle: Bundle) -> 
         assert end == bundle.file(file).with_suffix(".data").stat().st_size
 
 
-def test_int8_is_close_to_fp32(folder: Path) -> None:
-    with opened(folder, "fp32") as exact:
+@by_each_engine
+def test_int8_is_close_to_fp32(folder: Path, kind: str, engine: str) -> None:
+    with opened(folder, "fp32", ONNX) as exact:
         rows, logits = exact.model.see(PICTURE).rows, first_logits(exact.model)
-    for kind, bound in (("int8", 0.08), ("block128", 0.08), ("w8a8", 0.08), ("int4", 0.4)):
-        with opened(folder, kind) as engine:
-            assert relative(engine.model.see(PICTURE).rows, rows) < 0.05
-            assert relative(first_logits(engine.model), logits) < bound
+    bounds = (1e-5, 1e-5) if kind == "fp32" else (0.05, 0.4 if kind == "int4" else 0.08)
+    with opened(folder, kind, engine) as close:
+        assert relative(close.model.see(PICTURE).rows, rows) < bounds[0]
+        assert relative(first_logits(close.model), logits) < bounds[1]
 
 
+@pytest.mark.parametrize("engine", [ONNX, OPENVINO])
 @pytest.mark.parametrize("kind", ["fp32", "int8"])
-def test_one_matrix_kept_exact_brings_the_result_closer(folder: Path, tmp_path: Path, kind: str) -> None:
+def test_one_matrix_kept_exact_brings_the_result_closer(folder: Path, tmp_path: Path, kind: str, engine: str) -> None:
     names = [f"visual.blocks.{i}.{part}" for i in range(2) for part in ("attn.qkv", "attn.proj", "mlp.fc1", "mlp.fc2")]
     names += ["visual.merger.mlp.0", "visual.merger.mlp.2"]
     kept: dict[str, Scheme] = dict.fromkeys(names if kind == "fp32" else names[:4], "fp32")
-    export(folder / "checkpoint", tmp_path / "kept", schemes=kept)
+    export(folder / "checkpoint", tmp_path / "kept", schemes=kept, format="both")
     errors = []
-    with opened(folder, "fp32") as exact:
+    with opened(folder, "fp32", engine) as exact:
         rows = exact.model.see(PICTURE).rows
     for path in (tmp_path / "kept", folder / "int8"):
-        with Engine.open(Bundle.load(path), slots=1, threads=1, capacity_tokens=256) as engine:
-            errors.append(relative(engine.model.see(PICTURE).rows, rows))
+        with opened(path.parent, path.name, engine) as close:
+            errors.append(relative(close.model.see(PICTURE).rows, rows))
     assert errors[0] < (1e-6 if kind == "fp32" else 0.9 * errors[1])
 
 
 Run = Callable[[list[int], int, int], Floats]
 
 
+def decoder_of(bundle: Bundle, engine: str, slots: int) -> DecoderGraph:
+    """Over a new store."""
+    engines = choose_engines(bundle, engine)[0]
+    store = KVStore(bundle.text, slots=slots, capacity_tokens=128, block_tokens=block_tokens(engines))
+    return open_graphs(bundle, store, threads=1, engines=engines).decoder
+
+
 @pytest.fixture
-def decode(bundle: Bundle) -> Run:
+def decode(bundle: Bundle, engine: str) -> Run:
     """(slots, first token, tokens) -> logits [slots, vocab]: feeds each slot its own made-up rows, in one run."""
-    text = bundle.text
-    decoder = open_graphs(bundle, KVStore(text, slots=4, capacity_tokens=128), threads=1).decoder
+    text, decoder = bundle.text, decoder_of(bundle, engine, 4)
     random = np.random.default_rng(3)
     embeds = random.standard_normal((4, 64, text.width), np.float32)
     angles = random.uniform(-1, 1, (4, 64, text.rotary_width)).astype(np.float32)
@@ -193,6 +211,7 @@ def decode(bundle: Bundle) -> Run:
     return run
 
 
+@by_each_engine
 def test_prefill_in_chunks_changes_nothing(decode: Run, kind: str) -> None:
     whole = decode([0], 0, 60)
     for chunk in (30, 7, 1):
@@ -201,13 +220,17 @@ def test_prefill_in_chunks_changes_nothing(decode: Run, kind: str) -> None:
         assert relative(logits, whole) < (1e-5 if kind == "fp32" else 0.03)
 
 
-def test_the_graph_says_how_many_rows_are_independent(bundle: Bundle, kind: str) -> None:
-    decoder = open_graphs(bundle, KVStore(bundle.text, slots=1, capacity_tokens=16), threads=1).decoder
-    assert decoder.row_multiple == (2 if kind == "block128" else 1)
+@by_each_engine
+def test_the_graph_says_how_many_rows_are_independent(bundle: Bundle, kind: str, engine: str) -> None:
+    assert decoder_of(bundle, engine, 1).row_multiple == row_multiple(kind, engine)
 
 
-def test_a_row_gives_the_same_alone_and_in_a_batch(decode: Run, kind: str) -> None:
-    row_multiple = 2 if kind == "block128" else 1
+def row_multiple(kind: str, engine: str) -> int:
+    return 2 if kind == "block128" and engine == ONNX else 1
+
+
+@by_each_engine
+def test_a_row_gives_the_same_alone_and_in_a_batch(decode: Run, kind: str, engine: str) -> None:
     for slot in range(4):
         decode([slot], 0, 40)
     together = decode([0, 1, 2, 3], 40, 1)
@@ -215,15 +238,15 @@ def test_a_row_gives_the_same_alone_and_in_a_batch(decode: Run, kind: str) -> No
     for batch in ([0], [1], [2], [3], [0, 1], [2, 3], [0, 1, 2], [1, 2, 3]):
         apart = decode(batch, 40, 1)
         # The kernel for blocks of 128 takes two rows at a time and adds up a left-over one in another order.
-        if EXACT_KERNELS and len(batch) % row_multiple == 0:
+        if EXACT_KERNELS and len(batch) % row_multiple(kind, engine) == 0:
             np.testing.assert_array_equal(apart, together[batch])
         # A difference of 1e-7 can move an activation to the next 8-bit code: that is what the wider bound is for.
         assert relative(apart, together[batch]) < (1e-5 if kind == "fp32" else 0.03)
 
 
-def test_rows_of_different_length_share_a_batch(bundle: Bundle, kind: str) -> None:
-    text = bundle.text
-    decoder = open_graphs(bundle, KVStore(text, slots=2, capacity_tokens=64), threads=1).decoder
+@by_each_engine
+def test_rows_of_different_length_share_a_batch(bundle: Bundle, kind: str, engine: str) -> None:
+    text, decoder = bundle.text, decoder_of(bundle, engine, 2)
     embeds = np.random.default_rng(4).standard_normal((2, 50, text.width), np.float32)
     cos, sin = np.ones((2, 50, text.rotary_width), np.float32), np.zeros((2, 50, text.rotary_width), np.float32)
     alone = []
@@ -239,11 +262,19 @@ def test_rows_of_different_length_share_a_batch(bundle: Bundle, kind: str) -> No
         assert relative(together[slot], alone[slot]) < (1e-5 if kind == "fp32" else 0.03)
 
 
-@pytest.mark.parametrize("scheme", ["fp32", "w8a8_token", "nbits8_block128", "nbits8_block32", "nbits4_block32"])
+SCHEMES: tuple[Scheme, ...] = ("fp32", "w8a8_token", "nbits8_block128", "nbits8_block32", "nbits4_block32")
+
+
+@pytest.mark.parametrize(
+    ("kind", "scheme"),
+    [*((ProductGraph, scheme) for scheme in SCHEMES), *((OpenVinoProduct, scheme) for scheme in SCHEMES[:-1])],
+)
 @pytest.mark.parametrize(("inputs", "outputs"), [(160, 480), (192, 40), (128, 64), (588, 33)])
-def test_products(tmp_path: Path, scheme: Scheme, inputs: int, outputs: int) -> None:
+def test_products(
+    tmp_path: Path, kind: type[ProductGraph | OpenVinoProduct], scheme: Scheme, inputs: int, outputs: int
+) -> None:
     matrix, bias = RANDOM.standard_normal((outputs, inputs), np.float32), RANDOM.standard_normal(outputs, np.float32)
-    product = ProductGraph(tmp_path, scheme, matrix, bias)
+    product = kind(tmp_path, scheme, matrix, bias)
     x = RANDOM.standard_normal((6, inputs), np.float32)
     x[1] = 0
     x[2, 3] = 1000  # an outlier
