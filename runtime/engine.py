@@ -23,24 +23,31 @@ from .threads import thread_count
 
 logger = logging.getLogger(__name__)
 
+ENOUGH_SLOTS = 4  # for engines that leave room for fewer than others would
+
 
 def plan_for(bundle: Bundle, **options: Any) -> Plan:
     """The plan that `Engine.open` would take with these options, and its errors."""
-    return _planned(bundle, **options)[1]
+    return choose_plan(bundle, **options)[1]
 
 
-def _planned(bundle: Bundle, *, kv: KVKind = "fp32", engine: str = AUTO, **options: Any) -> tuple[Engines, Plan]:
+def choose_plan(bundle: Bundle, *, kv: KVKind = "fp32", engine: str = AUTO, **options: Any) -> tuple[Engines, Plan]:
+    """The engines that are the best here, unless others make so much more of the memory limit that they are better."""
     bundle.check_kv(kv)
-    *alternatives, last = choose_engines(bundle, engine, kv=kv)
+    *faster, leanest = choose_engines(bundle, engine, kv=kv)
 
-    def planned(engines: Engines) -> tuple[Engines, Plan]:
+    def planned(engines: Engines) -> Plan:
         mapped = is_prepared(bundle, kv, engines)
-        return engines, make_plan(bundle, engines=engines, packed_is_mapped=mapped, kv=kv, **options)
+        return make_plan(bundle, engines=engines, packed_is_mapped=mapped, kv=kv, **options)
 
-    for engines in alternatives:
+    lean = planned(leanest)
+    for engines in faster:
         with contextlib.suppress(BudgetError):
-            return planned(engines)
-    return planned(last)
+            plan = planned(engines)
+            # A smaller picture is another answer, and a single slot decodes slower than several with any engine.
+            if plan.patch_cap >= lean.patch_cap and plan.slots >= min(lean.slots, ENOUGH_SLOTS):
+                return engines, plan
+    return leanest, lean
 
 
 class Engine:
@@ -80,7 +87,7 @@ class Engine:
         """
         if threads is not None and threads < 1:
             raise ValueError(f"threads must be at least 1, found {threads}")
-        engines, plan = _planned(
+        engines, plan = choose_plan(
             bundle,
             engine=engine,
             limit_bytes=memory_limit_bytes,

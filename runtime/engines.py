@@ -104,7 +104,8 @@ def choose_engines(
     features: Collection[str] | None = None,
     self_test: SelfTest | None = None,
 ) -> tuple[Engines, ...]:
-    """The best choice first; behind it, where the choice was ours, one that needs less memory.
+    """The best choice first; behind it, where the choice was ours, those that need less memory: first the decoder by
+    another engine, then vision too.
 
     EngineError when a graph has no engine, with what to install or to export. None looks at this machine. `self_test`
     is asked where both engines are able, and the features, as Linux names those of x86, do not tell.
@@ -118,7 +119,7 @@ def choose_engines(
     )
     best = Engines(*(_choose(bundle, graph, wishes[graph], kv, have, machine) for graph in get_args(GraphName)))
     lean = Engines(*(_lean(bundle, getattr(best, graph), wishes[graph], have) for graph in get_args(GraphName)))
-    return (best,) if lean == best else (best, lean)
+    return tuple(dict.fromkeys((best, Engines(best.vision, lean.decoder), lean)))
 
 
 def other_engines(bundle: Bundle, engines: Engines, *, installed: Collection[EngineName] | None = None) -> str | None:
@@ -199,7 +200,7 @@ def _lean(bundle: Bundle, chosen: Choice, wish: Wish, have: Collection[EngineNam
     """onnxruntime maps its weights, OpenVINO packs them on the heap."""
     free = wish == AUTO and chosen.engine != "onnxruntime"
     if free and "onnx" in bundle.engines and "onnxruntime" in have:
-        return Choice("onnxruntime", "openvino does not fit the memory limit", tested=chosen.tested)
+        return Choice("onnxruntime", "the memory limit leaves too little for openvino", tested=chosen.tested)
     return chosen
 
 

@@ -380,7 +380,7 @@ with Engine.open(bundle, slots=3, threads=1, capacity_tokens=400) as engine:
         engine.kv.release()  # else it counts the rows that happened to be written since no slot was live
         levels.append(anonymous_bytes())
     grown = min(levels[3:]) - min(levels[:3])  # caches of kernels turn over: up and down by some MB
-assert grown < 2_000_000, grown
+assert grown < 5_000_000, grown  # the fault was 0.3 MB a request, 18 MB here; slower growth is for the soak
 """
     subprocess.run([sys.executable, "-c", "import sys\n" + ASK + code, str(bundle.path)], check=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from mineru_edge.models.architecture import TextShape, VisionShape
 from mineru_edge.models.bundle import (
     DECODER_DATA_FILE,
     EMBED_FILE,
+    OV_DECODER_DATA_FILE,
+    OV_VISION_DATA_FILE,
     TOKENIZER_FILE,
     VISION_DATA_FILE,
     Bundle,
@@ -20,7 +23,9 @@ from mineru_edge.models.bundle import (
     embed_bytes,
 )
 from mineru_edge.models.errors import BudgetError
+from mineru_edge.runtime import engine as engines
 from mineru_edge.runtime import plan as plans
+from mineru_edge.runtime.engines import choose_engines
 from mineru_edge.runtime.footprint import ORT_PACKED_PER_BYTE
 from mineru_edge.runtime.kv import KVStore
 from mineru_edge.runtime.plan import Plan, make_plan
@@ -204,3 +209,32 @@ def test_without_a_limit_most_of_what_is_available_is_the_limit(full: Bundle, mo
 def test_impossible_options_are_refused(full: Bundle, options: dict[str, int]) -> None:
     with pytest.raises(ValueError):
         make_plan(full, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("limit", "vision", "decoder"),
+    [
+        (2.6 * GB, "onnxruntime", "onnxruntime"),  # either would fit in openvino, with one slot or smaller pictures
+        (3.4 * GB, "openvino", "onnxruntime"),
+        (4 * GB, "openvino", "openvino"),
+    ],
+)
+def test_the_faster_engines_are_left_where_they_would_cost_pictures_or_slots(
+    full: Bundle, monkeypatch: pytest.MonkeyPatch, limit: float, vision: str, decoder: str
+) -> None:
+    sizes = {OV_VISION_DATA_FILE: 664_506_536, OV_DECODER_DATA_FILE: 509_406_128}
+    files = (*full.files, *(FileEntry(path, size, "0" * 64) for path, size in sizes.items()))
+    both = dataclasses.replace(full, files=files, engines=("onnx", "openvino"))
+    server = functools.partial(
+        choose_engines,
+        installed=("onnxruntime", "openvino"),
+        architecture="x86_64",
+        features={"avx512_vnni", "amx_bf16"},
+    )
+    monkeypatch.setattr(engines, "choose_engines", server)
+    monkeypatch.setattr(engines, "is_prepared", lambda bundle, kv, chosen: chosen.decoder.engine == "onnxruntime")
+    chosen, plan = engines.choose_plan(both, limit_bytes=int(limit))
+    assert (chosen.vision.engine, chosen.decoder.engine) == (vision, decoder)
+    assert plan.total_bytes <= limit
+    assert plan.patch_cap == 1605632 // 196
+    assert plan.slots >= engines.ENOUGH_SLOTS
