@@ -65,8 +65,6 @@ def export(
     engines = FORMATS[format]
     if kv == "int8" and "onnx" not in engines:
         raise MineruEdgeError("keys and values can be int8 in ONNX graphs only", hint="give --format onnx or both")
-    if decoder == "int4" and "openvino" in engines:
-        raise MineruEdgeError("a decoder can be int4 in ONNX graphs only", hint="give --format onnx")
     pages = None if calibrate is None else _open_pages(calibrate)
     target = Path(os.path.abspath(bundle))
     if target.exists():

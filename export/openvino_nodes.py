@@ -21,7 +21,7 @@ from mineru_edge.models.tensors import OV_BLOCK_INFO, TensorSpec
 
 from . import quantize
 from .onnx_nodes import LEAST_SCALE, Weights
-from .schemes import BLOCKS, Scheme
+from .schemes import BITS, BLOCKS, Scheme
 
 Node = Any  # openvino.Node; the package has no types that mypy can follow
 Floats = NDArray[np.float32]
@@ -52,7 +52,7 @@ class Graph:
         else:
             block = math.gcd(matrix.shape[1], BLOCKS[scheme])  # the plugin knows no last block that is shorter
             self._blocks.add(block)
-            y = _matmul(x, _in_blocks(matrix, block), inner)
+            y = _matmul(x, _in_blocks(matrix, block, BITS[scheme]), inner)
         return y if bias is None else ops.add(y, constant(bias), name=name)
 
     def layer_norm(self, name: str, x: Node, epsilon: float) -> Node:
@@ -110,11 +110,16 @@ def _by_rows(x: Node, matrix: Floats, name: str) -> Node:
     return ops.multiply(y, constant(steps), name=name)
 
 
-def _in_blocks(matrix: Floats, block: int) -> Node:
-    """int8 weights with a scale per `block` inputs of an output; the plugin quantises activations in blocks as well."""
-    codes, scales = quantize.blocks(matrix, block)
-    codes = (codes.astype(np.int16) - 128).astype(np.int8)
-    weight = ops.multiply(ops.convert(constant(codes), "f32"), constant(scales[:, :, None]))
+def _in_blocks(matrix: Floats, block: int, bits: int) -> Node:
+    """Weights with a scale per `block` inputs of an output; the plugin quantises activations in blocks as well."""
+    codes, scales = (quantize.blocks if bits == 8 else quantize.blocks4)(matrix, block)
+    if bits == 8:
+        stored = constant((codes.astype(np.int16) - 128).astype(np.int8))
+    else:
+        tensor = openvino.Tensor(openvino.Type.i4, [*scales.shape, block])  # its own memory: an array's would be shared
+        tensor.data.view(np.uint8)[:] = codes.ravel() ^ 0x88  # around 8, to two's complement
+        stored = ops.constant(tensor)
+    weight = ops.multiply(ops.convert(stored, "f32"), constant(scales[:, :, None]))
     return ops.reshape(weight, constant(matrix.shape, np.int64), special_zero=False)
 
 

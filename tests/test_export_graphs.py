@@ -45,7 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     export(checkpoint, folder / "int8", format="both")
     export(checkpoint, folder / "block128", schemes=wide, format="both")
     export(checkpoint, folder / "w8a8", decoder="w8a8", format="both")
-    export(checkpoint, folder / "int4", decoder="int4")
+    export(checkpoint, folder / "int4", decoder="int4", format="both")
     return folder
 
 
@@ -71,7 +71,7 @@ def bundle(folder: Path, kind: str) -> Bundle:
 
 
 by_each_engine = pytest.mark.parametrize(
-    ("kind", "engine"), [*((kind, ONNX) for kind in KINDS), *((kind, OPENVINO) for kind in KINDS if kind != "int4")]
+    ("kind", "engine"), [(kind, engine) for engine in (ONNX, OPENVINO) for kind in KINDS]
 )
 
 
@@ -267,7 +267,7 @@ SCHEMES: tuple[Scheme, ...] = ("fp32", "w8a8_token", "nbits8_block128", "nbits8_
 
 @pytest.mark.parametrize(
     ("kind", "scheme"),
-    [*((ProductGraph, scheme) for scheme in SCHEMES), *((OpenVinoProduct, scheme) for scheme in SCHEMES[:-1])],
+    [(kind, scheme) for kind in (ProductGraph, OpenVinoProduct) for scheme in SCHEMES],
 )
 @pytest.mark.parametrize(("inputs", "outputs"), [(160, 480), (192, 40), (128, 64), (588, 33)])
 def test_products(
@@ -282,7 +282,7 @@ def test_products(
     expected = x @ matrix.T + bias
     np.testing.assert_allclose(y[1], bias, atol=1e-6)
     for row, bound in ((0, 0.02), (2, 0.06), (3, 0.02)):  # the outlier harms its own row alone
-        bound = 1e-6 if scheme == "fp32" else 0.15 if scheme == "nbits4_block32" else bound
+        bound = 3e-6 if scheme == "fp32" else 0.15 if scheme == "nbits4_block32" else bound
         assert relative(y[row] - bias, expected[row] - bias) < bound
     for row in range(6):
         np.testing.assert_allclose(product(x[row : row + 1])[0], y[row], rtol=1e-5, atol=1e-5 * np.abs(y[row]).max())

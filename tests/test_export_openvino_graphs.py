@@ -28,7 +28,12 @@ from mineru_edge.models.bundle import (
 )
 from mineru_edge.models.tensors import TensorSpec
 
-KINDS: dict[str, dict[str, Any]] = {"fp32": {"precision": "fp32"}, "int8": {}, "w8a8": {"decoder": "w8a8"}}
+KINDS: dict[str, dict[str, Any]] = {
+    "fp32": {"precision": "fp32"},
+    "int8": {},
+    "w8a8": {"decoder": "w8a8"},
+    "int4": {"decoder": "int4"},
+}
 ONNX_NAMES = {"visual.merger.mlp.2": "embeds", "lm_head": "logits"}  # the last product is called as the output
 FILES = ((VISION_FILE, OV_VISION_FILE), (DECODER_FILE, OV_DECODER_FILE))
 
@@ -93,7 +98,7 @@ def test_integer_products_where_the_scheme_says_so(bundle: Bundle) -> None:
     coded = [len(operations(bundle, file, "FakeQuantize")) for _, file in FILES]
     assert coded == [0 if kind == "fp32" else vision, decoder if kind == "w8a8" else 0]
     block = graph(bundle, OV_DECODER_FILE).get_rt_info(tensors.OV_BLOCK_INFO).astype(int)
-    assert block == (32 if kind == "int8" else 0)
+    assert block == (32 if kind in ("int8", "int4") else 0)
 
 
 def test_codes_are_those_of_the_onnx_graphs(bundle: Bundle) -> None:
@@ -112,16 +117,18 @@ def test_codes_are_those_of_the_onnx_graphs(bundle: Bundle) -> None:
 
 
 def stored(bundle: Bundle, file: str) -> dict[str, NDArray[np.int8]]:
-    """The int8 constant of each matrix product that has one, [outputs, inputs]."""
+    """The constant of whole numbers of each matrix product that has one, [outputs, inputs]."""
     found = {}
     for product in operations(bundle, file, "MatMul"):
         node = product.input_value(1).get_node()
         while node.get_type_name() != "Constant":
             node = node.input_value(0).get_node()
-        if node.get_output_element_type(0).to_string() == "i8":
-            codes = node.data
-            name = product.get_friendly_name().removesuffix(".integer").removesuffix(".product")
-            found[name] = codes.reshape(len(codes), -1)
+        kind, shape = node.get_output_element_type(0).to_string(), node.get_output_shape(0)
+        name = product.get_friendly_name().removesuffix(".integer").removesuffix(".product")
+        if kind == "i8":
+            found[name] = node.data.reshape(shape[0], -1)
+        elif kind == "i4":
+            found[name] = halves(node.data.view(np.uint8) ^ 0x88).reshape(shape[0], -1)
     return found
 
 
@@ -132,9 +139,16 @@ def onnx_codes(bundle: Bundle, file: str) -> dict[str, NDArray[np.int8]]:
         name = tensor.name.removesuffix(".weight")
         if codes.dtype == np.int8:  # [inputs, outputs]
             found[name] = codes.T
-        elif codes.dtype == np.uint8 and codes.ndim == 3:  # [outputs, blocks, block], around 128
-            found[name] = (codes.astype(np.int16) - 128).astype(np.int8).reshape(len(codes), -1)
+        elif codes.dtype == np.uint8 and codes.ndim == 3:  # [outputs, blocks, block] around 128, or half of it
+            eight = bundle.path.name != "int4" or name == "logits"
+            whole = (codes.astype(np.int16) - 128).astype(np.int8) if eight else halves(codes)
+            found[name] = whole.reshape(len(codes), -1)
     return found
+
+
+def halves(codes: NDArray[np.uint8]) -> NDArray[np.int8]:
+    """4-bit codes around 8, the earlier one low."""
+    return np.stack([codes & 15, codes >> 4], -1).astype(np.int8) - np.int8(8)
 
 
 def test_the_files_are_as_small_as_those_for_onnx(bundle: Bundle) -> None:
