@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mineru_edge.models.bundle import Bundle
+from mineru_edge.export.exporter import export
+from mineru_edge.models.bundle import ENGINE_FILES, Bundle, Format
 from mineru_edge.models.errors import BudgetError
 from mineru_edge.runtime import ceiling
 from mineru_edge.runtime.ceiling import Ceiling
@@ -31,7 +32,7 @@ params = DecodeParams(4, ignore_eos=True)
 small = Request(Image.new("RGB", (280, 56), "white"), "read", params)
 large = Request(Image.new("RGB", (1400, 700), "white"), "read", params)
 unlimited = resource.getrlimit(resource.RLIMIT_DATA)
-with Engine.open(Bundle.load(sys.argv[1]), memory_limit_bytes=400_000_000, slots=2, threads=1) as engine:
+with Engine.open(Bundle.load(sys.argv[1]), memory_limit_bytes=800_000_000, slots=2, threads=1) as engine:
     engine._ceiling.lift()
     own = ceiling.own_memory(ceiling.STATUS)
     engine._ceiling = ceiling.Ceiling(own.resident_bytes + 25_000_000, promised_bytes=0, needed_bytes=0)
@@ -42,8 +43,10 @@ assert resource.getrlimit(resource.RLIMIT_DATA) == unlimited
 
 
 @needs_linux
-def test_what_passes_the_limit_fails_alone(embedded_bundle: Bundle) -> None:
-    command = [sys.executable, "-c", ONE_TOO_MANY, str(embedded_bundle.path)]
+@pytest.mark.parametrize("form", ENGINE_FILES)
+def test_what_passes_the_limit_fails_alone(embedded_checkpoint: Path, tmp_path: Path, form: Format) -> None:
+    bundle = export(embedded_checkpoint, tmp_path / "bundle", format=form)
+    command = [sys.executable, "-c", ONE_TOO_MANY, str(bundle.path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     first, second, third = sorted(done.stdout.splitlines())

@@ -37,7 +37,11 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     scope="module", params=[(kind, form) for form in ENGINE_FILES for kind in ("fp32", "int8")], ids="-".join
 )
 def bundle(request: pytest.FixtureRequest, checkpoint: Path) -> Bundle:
-    """For each engine alone, so that all below is asked of both."""
+    """For each engine alone, so that all below is asked of both.
+
+    Asked of one elsewhere, as the other has no such thing: the int8 store and mapped weights are ONNX Runtime's, the
+    self-test and the attention that is put into a graph OpenVINO's.
+    """
     kind, form = request.param
     return export(checkpoint, checkpoint.parent / f"{kind}-{form}", precision=kind, format=form)
 
