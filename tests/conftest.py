@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from fake_engine import Bench
+from PIL import Image
 
 from mineru_edge.models import bundle as bundles
+from mineru_edge.reader import Reader
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,3 +43,31 @@ def embedded_checkpoint() -> Path:
 def sample_pdf() -> Path:
     """A page that the embedded model reads."""
     return ROOT / "tests" / "data" / "sample.pdf"
+
+
+@pytest.fixture
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """Scripted engines, to which `run` and `open_reader` give way."""
+    bench = Bench(tmp_path, monkeypatch)
+    yield bench
+    bench.close()
+
+
+@pytest.fixture
+def run(bench: Bench) -> Callable[..., int]:
+    """`mineru-edge parse` over a scripted engine, which comes first; its exit code."""
+    return bench.parse
+
+
+@pytest.fixture
+def open_reader(bench: Bench) -> Callable[..., Reader]:
+    """A Reader over a scripted engine, which comes first."""
+    return bench.reader
+
+
+@pytest.fixture
+def scan(tmp_path: Path) -> Path:
+    """A white page as a picture."""
+    path = tmp_path / "scan.png"
+    Image.new("RGB", (400, 500), "white").save(path)
+    return path

@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 from fake_engine import ONE_TEXT, Bench, FakeEngine, result
-from PIL import Image
 from small_pdf import LINE, pdf
 from tiny_checkpoint import write_checkpoint
 
@@ -27,25 +26,8 @@ Run = Callable[..., int]
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def run(bench: Bench) -> Run:
-    return bench.parse
-
-
-@pytest.fixture
 def bundle(bench: Bench) -> Path:
     return bench.bundle
-
-
-@pytest.fixture
-def scan(tmp_path: Path) -> Path:
-    path = tmp_path / "scan.png"
-    Image.new("RGB", (400, 500), "white").save(path)
-    return path
 
 
 def engine(pages: int = 1, answer: str = "words") -> FakeEngine:

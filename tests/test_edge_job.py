@@ -23,11 +23,6 @@ ALL = "md,html,text,content_list,result"
 
 
 @pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(tmp_path, monkeypatch)
-
-
-@pytest.fixture
 def book(tmp_path: Path) -> Path:
     path = tmp_path / "book.pdf"
     path.write_bytes(pdf(*[LINE] * 4))

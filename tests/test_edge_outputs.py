@@ -10,30 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from fake_engine import ONE_TEXT, Bench, FakeEngine, layout
+from fake_engine import ONE_TEXT, FakeEngine, layout
 from PIL import Image
 from small_pdf import LINE, pdf
 
 from mineru_edge.outputs import OutputFolder
 
 Run = Callable[..., int]
-
-
-@pytest.fixture
-def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bench:
-    return Bench(tmp_path, monkeypatch)
-
-
-@pytest.fixture
-def run(bench: Bench) -> Run:
-    return bench.parse
-
-
-@pytest.fixture
-def scan(tmp_path: Path) -> Path:
-    path = tmp_path / "scan.png"
-    Image.new("RGB", (400, 500), "white").save(path)
-    return path
 
 
 def engine(pages: int = 1, answer: str = "words") -> FakeEngine:

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
-from fake_engine import LAYOUT_PROMPT, ONE_TEXT, Bench, FakeEngine, layout, result
+from fake_engine import LAYOUT_PROMPT, ONE_TEXT, FakeEngine, layout, result
 from PIL import Image, ImageDraw
 
 from mineru_edge.reader import Reader
 from mineru_edge.runtime.request import FinishReason, Request, Result
 
 Open = Callable[..., Reader]
-
-
-@pytest.fixture
-def open_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    bench = Bench(tmp_path, monkeypatch)
-    yield bench.reader
-    bench.close()
 
 
 def page_image() -> Image.Image:

@@ -6,12 +6,12 @@ import json
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import LAYOUT_PROMPT, ONE_TEXT, Bench, FakeEngine
+from fake_engine import LAYOUT_PROMPT, ONE_TEXT, FakeEngine
 from pdf_text import text
 from PIL import Image
 from quick_fakes import FakeDetector, FakeOcr
@@ -31,13 +31,6 @@ Open = Callable[..., Reader]
 UPPER, LOWER = (0.05, 0.05, 0.95, 0.3), (0.05, 0.5, 0.95, 0.8)
 TABLE = "<table><tr><td>t</td></tr></table>"
 PAGE = pdf(text("Own words", y=170) + text("1 2 3", y=80))
-
-
-@pytest.fixture
-def open_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    bench = Bench(tmp_path, monkeypatch)
-    yield bench.reader
-    bench.close()
 
 
 @pytest.fixture

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_engine import LAYOUT_PROMPT, ONE_TEXT, Bench, FakeEngine, layout, result
+from fake_engine import LAYOUT_PROMPT, ONE_TEXT, FakeEngine, layout, result
 from PIL import Image
 from small_pdf import LINE, dark_box, pdf
 
@@ -17,13 +17,6 @@ from mineru_edge.reader import Reader
 from mineru_edge.runtime.request import FinishReason
 
 Open = Callable[..., Reader]
-
-
-@pytest.fixture
-def open_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    bench = Bench(tmp_path, monkeypatch)
-    yield bench.reader
-    bench.close()
 
 
 def page_image() -> Image.Image:

@@ -9,14 +9,14 @@ import json
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 from bundles import PREPROCESSING, VISION
-from fake_engine import Bench, FakeEngine, layout
+from fake_engine import FakeEngine, layout
 from fakes import EOS, drain, fake_bundle, rig
 from pdf_text import contents, layer
 from PIL import Image, ImageDraw
@@ -37,13 +37,6 @@ from mineru_edge.runtime.request import DecodeParams, Request
 
 Open = Callable[..., Reader]
 linux = pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
-
-
-@pytest.fixture
-def open_reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
-    bench = Bench(tmp_path, monkeypatch)
-    yield bench.reader
-    bench.close()
 
 
 def test_a9_another_resampling_is_refused_not_guessed(embedded_bundle: Bundle, tmp_path: Path) -> None:
