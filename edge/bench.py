@@ -20,7 +20,7 @@ from PIL import Image
 from mineru_edge.models.errors import EngineError
 from mineru_edge.models.prompts import LAYOUT_PROMPT, TEXT_PROMPT
 from mineru_edge.runtime.engine import Engine
-from mineru_edge.runtime.graphs import is_prepared
+from mineru_edge.runtime.graphs import copies_vision, is_prepared
 from mineru_edge.runtime.plan import forecast
 from mineru_edge.runtime.request import DecodeParams, FinishReason, Request, Result
 
@@ -264,6 +264,7 @@ def _planned(
         patches=patches,
         raster_pixels=raster_pixels,
         packed_is_mapped=is_prepared(bundle, engine.kv.kind, engine.engines),
+        vision_is_copied=copies_vision(bundle, engine.engines),
         kv=engine.kv.kind,
         engines=engine.engines,
         drawn_apart=drawn_apart,

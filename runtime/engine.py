@@ -13,7 +13,7 @@ from mineru_edge.models.errors import BudgetError, EngineError
 
 from .ceiling import Ceiling, ceiling_of
 from .engines import AUTO, ONNXRUNTIME, Engines, choose_engines
-from .graphs import Graphs, block_tokens, is_prepared, open_graphs
+from .graphs import Graphs, block_tokens, copies_vision, is_prepared, open_graphs
 from .kv import KVStore
 from .model import Model
 from .plan import NOTHING, Beside, Plan, make_plan
@@ -37,8 +37,8 @@ def choose_plan(bundle: Bundle, *, kv: KVKind = "fp32", engine: str = AUTO, **op
     *faster, leanest = choose_engines(bundle, engine, kv=kv)
 
     def planned(engines: Engines) -> Plan:
-        mapped = is_prepared(bundle, kv, engines)
-        return make_plan(bundle, engines=engines, packed_is_mapped=mapped, kv=kv, **options)
+        mapped, copied = is_prepared(bundle, kv, engines), copies_vision(bundle, engines)
+        return make_plan(bundle, engines=engines, packed_is_mapped=mapped, vision_is_copied=copied, kv=kv, **options)
 
     lean = planned(leanest)
     for engines in faster:

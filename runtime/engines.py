@@ -144,6 +144,11 @@ class _Machine:
         return self.x86 and (bool(self.features) or graph == "vision")
 
 
+def has_dot_products() -> bool:
+    """Whether this is an x86 processor with 8-bit dot products: then every engine's sums of 8-bit codes are right."""
+    return platform.machine().lower() in _X86 and bool(_INT8 & _features())
+
+
 def _choose(
     bundle: Bundle, graph: GraphName, wish: Wish, kv: KVKind, have: Collection[EngineName], machine: _Machine
 ) -> Choice:

@@ -33,14 +33,16 @@ class Weights(NamedTuple):
     decoding: int
 
 
-def weights_of(bundle: Bundle, engines: Engines, *, packed_is_mapped: bool, droppable: bool) -> Weights:
+def weights_of(
+    bundle: Bundle, engines: Engines, *, packed_is_mapped: bool, droppable: bool, vision_is_copied: bool = False
+) -> Weights:
     """`packed_is_mapped` says that the decoder's weights were prepared, `droppable` that the system takes mapped pages
-    back."""
+    back, `vision_is_copied` that onnxruntime writes vision's anew onto the heap."""
     sizes = {entry.path: entry.bytes for entry in bundle.files}
     kept = seeing = decoding = 0
     if engines.vision.engine == "openvino":
         kept += int(sizes[OV_VISION_DATA_FILE] * OV_PACKED_PER_BYTE) + OV_OPEN_BYTES
-    elif droppable:
+    elif droppable and not vision_is_copied:
         seeing = int(sizes[VISION_DATA_FILE] * ORT_SWEPT_SHARE)
     else:
         kept += sizes[VISION_DATA_FILE]

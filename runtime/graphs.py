@@ -98,6 +98,12 @@ def is_prepared(bundle: Bundle, kv: KVKind, engines: Engines = ONNXRUNTIME) -> b
     return engines.decoder.engine == "onnxruntime" and bool(_onnxruntime().is_prepared(bundle, kv))
 
 
+def copies_vision(bundle: Bundle, engines: Engines = ONNXRUNTIME) -> bool:
+    """Whether onnxruntime has to write vision's weights anew onto the heap, as its kernels overflow on the file's. With
+    openvino they are on the heap in any case."""
+    return engines.vision.engine == "onnxruntime" and bool(_onnxruntime().copies_vision(bundle))
+
+
 def prepare(bundle: Bundle, kv: KVKind, engine: str = AUTO) -> tuple[Path, ...]:
     """Write both graphs as their engines want them on this processor into the bundle's directory; the folders they lie
     in. `engine` is chosen as for a `Reader`; where it is left to us, for all that may be chosen here.

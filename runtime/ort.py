@@ -5,6 +5,8 @@ Every setting here was measured; the reason stands beside it.
 
 from __future__ import annotations
 
+import base64
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,6 +37,11 @@ _NO_MEMORY = ("bad_alloc", "bad allocation", "Failed to allocate memory")
 _PACKED_FILE, _PACKED_DATA_FILE = "packed.onnx", "packed.data"
 DECODER_GRAPHS: dict[KVKind, str] = {"fp32": DECODER_FILE, "int8": DECODER_KV8_FILE}
 ENGINE = f"onnxruntime-{onnxruntime.__version__}"
+# A file, as the runtime has nothing to write one with: y i32 = MatMulInteger(a u8 [rows, k], b i8 [k, columns]).
+PRODUCT = base64.b64decode(
+    "CAg6UAoYCgFhCgFiEgF5Ig1NYXRNdWxJbnRlZ2VyEgFnWg8KAWESCgoICAISBAoA"
+    "CgBaDwoBYhIKCggIAxIECgAKAGIPCgF5EgoKCAgGEgQKAAoAQgQKABAN"
+)
 
 
 class OrtVision:
@@ -43,7 +50,7 @@ class OrtVision:
     def __init__(self, bundle: Bundle, *, threads: int) -> None:
         give_large_blocks_back()
         options = _options(threads)
-        ready = prepared.find(bundle, ENGINE, VISION_FILE)
+        ready = prepared.find(bundle, _engine(), VISION_FILE)
         if ready is None:
             # The int8 weights then stay mapped from the file, evictable; packed they would be on the heap once more.
             options.add_session_config_entry("session.disable_prepacking", "1")
@@ -75,7 +82,7 @@ class OrtDecoder:
         give_large_blocks_back()
         # Pre-packing stays on: without it MatMulNBits falls back to dequantising.
         graph = DECODER_GRAPHS[kv.kind]
-        ready = prepared.find(bundle, ENGINE, graph)
+        ready = prepared.find(bundle, _engine(), graph)
         file = bundle.file(graph) if ready is None else ready / _PACKED_FILE
         self._session = _open(file, _options(threads))
         self._weights = Mapped(bundle.file(DECODER_DATA_FILE) if ready is None else ready / _PACKED_DATA_FILE)
@@ -194,23 +201,55 @@ def _prepare(bundle: Bundle, graph: str) -> Path:
             options.add_session_config_entry(key, value)
         _open(bundle.file(graph), options)
 
-    return prepared.prepare(bundle, ENGINE, graph, write)
+    return prepared.prepare(bundle, _engine(), graph, write)
 
 
 def is_prepared(bundle: Bundle, kv: KVKind) -> bool:
-    return prepared.find(bundle, ENGINE, DECODER_GRAPHS[kv]) is not None
+    return prepared.find(bundle, _engine(), DECODER_GRAPHS[kv]) is not None
+
+
+def copies_vision(bundle: Bundle) -> bool:
+    """Whether `OrtVision` holds its weights as u8 on the heap instead of mapped, see `_options`."""
+    rounded = bundle.precision.vision == "int8"
+    return rounded and sums_overflow() and prepared.find(bundle, _engine(), VISION_FILE) is None
+
+
+@functools.cache
+def sums_overflow() -> bool:
+    """Whether the engine's products of u8 and i8 go wrong on this processor, by a product of the largest codes.
+
+    Where x86 has no 8-bit dot products two products are added in 16 bits, and the sum is cut off at 32,767.
+    """
+    largest = {"a": np.full((2, 2), 255, np.uint8), "b": np.full((2, 1), 127, np.int8)}
+    session = onnxruntime.InferenceSession(PRODUCT, _plain_options(1), providers=["CPUExecutionProvider"])
+    (sums,) = session.run(None, largest)
+    return bool((sums != 2 * 255 * 127).any())
+
+
+def _engine() -> str:
+    """What prepared weights are named after."""
+    return f"{ENGINE}-u8" if sums_overflow() else ENGINE
 
 
 def _options(threads: int) -> onnxruntime.SessionOptions:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads
-    options.inter_op_num_threads = 1
-    options.log_severity_level = _ERRORS_ONLY
+    options = _plain_options(threads)
+    if sums_overflow():
+        # The engine makes the weights u8 around 128, for which its kernels add in 32 bits: right sums, a third slower.
+        # With 8-bit dot products it would do the same, and give their speed away.
+        options.add_session_config_entry("session.x64quantprecision", "1")
     # Requests differ in size: arena and pattern planner would keep the worst case of each for ever.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.add_session_config_entry("session.set_denormal_as_zero", "1")
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # an idle appliance stays idle
+    return options
+
+
+def _plain_options(threads: int) -> onnxruntime.SessionOptions:
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.log_severity_level = _ERRORS_ONLY
     return options
 
 

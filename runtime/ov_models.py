@@ -23,6 +23,7 @@ from mineru_edge.models.bundle import OV_DECODER_FILE, OV_VISION_DATA_FILE, OV_V
 from mineru_edge.models.tensors import OV_BLOCK_INFO, attention_nodes
 
 from . import prepared
+from .engines import GraphName, has_dot_products
 from .graphs import cannot_open
 
 ENGINE = f"openvino-{openvino.__version__.partition('-')[0]}"
@@ -44,7 +45,7 @@ class Source:
 def vision_source(bundle: Bundle, *, threads: int, bf16: bool) -> Source:
     """As it was kept when compiled, if it was. With `bf16` its attention multiplies bf16 numbers."""
     chosen = settings(threads)
-    ready = prepared.find(bundle, _vision_engine(bf16), OV_VISION_FILE)
+    ready = prepared.find(bundle, _vision_engine(bundle, bf16), OV_VISION_FILE)
     if ready is None:
         model = _vision_model(bundle, bf16)
         return Source(bundle.file(OV_VISION_FILE), lambda: compiled_for_cpu(model, chosen))
@@ -58,8 +59,11 @@ def decoder_source(bundle: Bundle, *, threads: int) -> Source:
     """Its attention is over the key-value store, whose blocks are inputs called as `store_names` says."""
     model = read_model(bundle, OV_DECODER_FILE)
     file = bundle.file(OV_DECODER_FILE)
+    wrong = _codes_go_wrong(bundle, "decoder")
     with usable(file):
-        chosen = settings(threads, block=block_of(model))
+        chosen = settings(threads, block=0 if wrong else block_of(model))
+        if wrong:
+            _multiply_in_f32(model)
         _attend_to_store(model, bundle.text)
     return Source(file, lambda: compiled_for_cpu(model, chosen))
 
@@ -77,7 +81,7 @@ def prepare_vision(bundle: Bundle, *, bf16: bool) -> Path:
             blob = compiled.export_model().getvalue()
         (folder / _COMPILED_FILE).write_bytes(blob)
 
-    return prepared.prepare(bundle, _vision_engine(bf16), OV_VISION_FILE, write)
+    return prepared.prepare(bundle, _vision_engine(bundle, bf16), OV_VISION_FILE, write)
 
 
 def read_model(bundle: Bundle, name: str) -> openvino.Model:
@@ -143,15 +147,34 @@ def _core() -> openvino.Core:
     return openvino.Core()
 
 
-def _vision_engine(bf16: bool) -> str:
-    return f"{ENGINE}-{'bf16' if bf16 else 'f32'}"
+def _vision_engine(bundle: Bundle, bf16: bool) -> str:
+    unrounded = "-unrounded" if _codes_go_wrong(bundle, "vision") else ""
+    return f"{ENGINE}-{'bf16' if bf16 else 'f32'}{unrounded}"
 
 
 def _vision_model(bundle: Bundle, bf16: bool) -> openvino.Model:
     model = read_model(bundle, OV_VISION_FILE)
     if bf16:
         _attend_in_bf16(model)
+    if _codes_go_wrong(bundle, "vision"):
+        _multiply_in_f32(model)
     return model
+
+
+def _codes_go_wrong(bundle: Bundle, graph: GraphName) -> bool:
+    """Whether products of `graph` whose activations are rounded to 8 bits come out wrong on this processor."""
+    if has_dot_products():
+        return False
+    from .ov_selftest import kernels  # which compiles with what is here
+
+    return kernels(bundle, graph) == "wrong"
+
+
+def _multiply_in_f32(model: openvino.Model) -> None:
+    """Let no activation be rounded. The engine then unpacks the 8-bit weights as it multiplies, in the same memory."""
+    for node in [node for node in model.get_ops() if node.get_type_name() == "FakeQuantize"]:
+        node.output(0).replace(node.input_value(0))
+    model.validate_nodes_and_infer_types()
 
 
 def _attend_in_bf16(model: openvino.Model) -> None:

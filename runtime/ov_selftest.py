@@ -41,12 +41,17 @@ def kernels(bundle: Bundle, graph: GraphName) -> Kernels:
 
 
 def _smallest_product(model: openvino.Model) -> Any:
-    """The MatMul with the fewest whole numbers as its matrix, or None."""
+    """The MatMul with the fewest whole numbers as its matrix, one of rounded activations if there is any, or None."""
     found = []
     for node in model.get_ops():
         if node.get_type_name() == "MatMul" and (matrix := _stored(node.input_value(1).get_node())) is not None:
-            found.append((math.prod(matrix.get_output_shape(0)), node))
-    return min(found, key=lambda pair: pair[0])[1] if found else None
+            found.append((not _is_coded(node), math.prod(matrix.get_output_shape(0)), node))
+    return min(found, key=lambda triple: triple[:2])[2] if found else None
+
+
+def _is_coded(product: Any) -> bool:
+    """Whether the graph itself rounds the activations; else the engine may."""
+    return bool(product.input_value(0).get_node().get_type_name() == "FakeQuantize")
 
 
 def _stored(node: Any) -> Any:
@@ -59,8 +64,7 @@ def _stored(node: Any) -> Any:
 
 def _kernels_of(product: Any, settings: dict[str, Any]) -> Kernels:
     matrix = _run(openvino.Model([ops.result(product.input_value(1))], []), settings)[1]
-    coding = product.input_value(0).get_node()
-    coded = coding.get_type_name() == "FakeQuantize"  # the graph rounds activations itself, else the engine may
+    coding, coded = product.input_value(0).get_node(), _is_coded(product)
     x = ops.parameter(openvino.PartialShape([-1, matrix.shape[1]]), np.float32)
     (coding if coded else product).input(0).replace_source_output(x.output(0))
     rows = _rows(matrix.shape[1])

@@ -113,6 +113,7 @@ class _Setting:
     raster_pixels: int
     drawn_apart: bool = False
     beside: Beside = NOTHING
+    vision_is_copied: bool = False
 
 
 def make_plan(
@@ -128,6 +129,7 @@ def make_plan(
     raster_px: int = RASTER_PX,
     drawn_apart: bool = False,
     beside: Beside = NOTHING,
+    vision_is_copied: bool = False,
 ) -> Plan:
     """The largest plan within `limit_bytes`, or within most of the memory available now when that is None.
 
@@ -135,12 +137,13 @@ def make_plan(
     then the prefill chunk; then the drawing process goes between pages, and the patch cap is lowered. BudgetError when
     the lowest does not fit, with what would make it fit. ValueError for an option outside its range.
     `packed_is_mapped` says that the decoder's weights were prepared, `drawn_apart` that another process draws pages,
-    `beside` is other work that this process does.
+    `beside` is other work that this process does, `vision_is_copied` that vision's weights are on the heap, where they
+    would not be if they were prepared.
     """
     _check_options(bundle, slots, capacity_tokens, patch_cap, raster_px)
     if limit_bytes is None and (available := available_bytes()) is not None:
         limit_bytes = int(available * SHARE_OF_AVAILABLE)
-    setting = _Setting(bundle, engines, packed_is_mapped, kv, raster_px**2, drawn_apart, beside)
+    setting = _Setting(bundle, engines, packed_is_mapped, kv, raster_px**2, drawn_apart, beside, vision_is_copied)
     choice = None
     for choice in _choices(bundle, slots, capacity_tokens, patch_cap):
         parts = _parts(setting, choice)
@@ -160,10 +163,11 @@ def make_plan(
     assert limit_bytes is not None
     given = {"slots": slots, "capacity_tokens": capacity_tokens, "patch_cap": patch_cap}
     hint = _cure(setting, given, limit_bytes)
-    can_prepare = engines.decoder.engine == "onnxruntime" and not packed_is_mapped
-    prepared = dataclasses.replace(setting, packed_is_mapped=can_prepare)
+    packs = engines.decoder.engine == "onnxruntime"
+    can_prepare = vision_is_copied or (packs and not packed_is_mapped)
+    prepared = dataclasses.replace(setting, packed_is_mapped=packs, vision_is_copied=False)
     if hint is None and can_prepare and _total(_parts(prepared, choice)) <= limit_bytes:
-        hint = f"run `mineru-edge prepare {bundle.path}` first, which takes the decoder's weights off the heap"
+        hint = f"run `mineru-edge prepare {bundle.path}` first, which takes weights off the heap"
     raise BudgetError(
         need_bytes=need_bytes,
         limit_bytes=limit_bytes,
@@ -182,12 +186,15 @@ def forecast(
     kv: KVKind = "fp32",
     engines: Engines = ONNXRUNTIME,
     drawn_apart: bool = False,
+    vision_is_copied: bool = False,
 ) -> tuple[Part, ...]:
     """What work takes that is no more than `slots` sequences of `tokens` and pictures of `patches`, part by part.
 
     `drawn_apart`: its pages come from a drawing process, which is counted.
     """
-    setting = _Setting(bundle, engines, packed_is_mapped, kv, raster_pixels, drawn_apart=drawn_apart)
+    setting = _Setting(
+        bundle, engines, packed_is_mapped, kv, raster_pixels, drawn_apart, vision_is_copied=vision_is_copied
+    )
     return _parts(setting, _Choice(slots, tokens, patches, PREFILL_CHUNKS[0]))
 
 
@@ -195,7 +202,13 @@ def _parts(setting: _Setting, choice: _Choice) -> tuple[Part, ...]:
     bundle, engines = setting.bundle, setting.engines
     text, sizes = bundle.text, {entry.path: entry.bytes for entry in bundle.files}
     droppable = can_drop()
-    weights = weights_of(bundle, engines, packed_is_mapped=setting.packed_is_mapped, droppable=droppable)
+    weights = weights_of(
+        bundle,
+        engines,
+        packed_is_mapped=setting.packed_is_mapped,
+        droppable=droppable,
+        vision_is_copied=setting.vision_is_copied,
+    )
     prompt = choice.capacity_tokens * 4 * (text.width + 2 * text.rotary_width)
     vision = weights.seeing + vision_bytes(bundle.vision, choice.patch_cap, engines.vision.engine)
     decoding = weights.decoding + prefill_bytes(text, min(choice.prefill_chunk, choice.capacity_tokens)) + prompt

@@ -174,7 +174,15 @@ def test_a_refusal_has_both_numbers_and_the_limit_that_would_do(full: Bundle) ->
 def test_a_refusal_names_prepare_when_that_would_do(full: Bundle) -> None:
     with pytest.raises(BudgetError, match="mineru-edge prepare"):
         make_plan(full, limit_bytes=GB)
+    with pytest.raises(BudgetError, match="mineru-edge prepare"):
+        make_plan(full, limit_bytes=GB, packed_is_mapped=True, vision_is_copied=True)
     assert make_plan(full, limit_bytes=GB, packed_is_mapped=True).total_bytes <= GB
+
+
+def test_copied_weights_of_vision_are_kept_whole(full: Bundle) -> None:
+    mapped, copied = (make_plan(full, limit_bytes=4 * GB, vision_is_copied=copied) for copied in (False, True))
+    assert copied.bytes_of(plans.WEIGHTS) == mapped.bytes_of(plans.WEIGHTS) + 667_471_872
+    assert copied.bytes_of(plans.WORK) < mapped.bytes_of(plans.WORK)
 
 
 @pytest.mark.parametrize(("option", "value"), [("slots", 40), ("capacity_tokens", 16000), ("patch_cap", 100_000)])
