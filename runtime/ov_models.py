@@ -63,7 +63,7 @@ def decoder_source(bundle: Bundle, *, threads: int) -> Source:
     with usable(file):
         chosen = settings(threads, block=0 if wrong else block_of(model))
         if wrong:
-            _multiply_in_f32(model)
+            multiply_in_f32(model)
         _attend_to_store(model, bundle.text)
     return Source(file, lambda: compiled_for_cpu(model, chosen))
 
@@ -157,7 +157,7 @@ def _vision_model(bundle: Bundle, bf16: bool) -> openvino.Model:
     if bf16:
         _attend_in_bf16(model)
     if _codes_go_wrong(bundle, "vision"):
-        _multiply_in_f32(model)
+        multiply_in_f32(model)
     return model
 
 
@@ -170,7 +170,7 @@ def _codes_go_wrong(bundle: Bundle, graph: GraphName) -> bool:
     return kernels(bundle, graph) == "wrong"
 
 
-def _multiply_in_f32(model: openvino.Model) -> None:
+def multiply_in_f32(model: openvino.Model) -> None:
     """Let no activation be rounded. The engine then unpacks the 8-bit weights as it multiplies, in the same memory."""
     for node in [node for node in model.get_ops() if node.get_type_name() == "FakeQuantize"]:
         node.output(0).replace(node.input_value(0))
