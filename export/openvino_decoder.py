@@ -20,7 +20,7 @@ from mineru_edge.models.architecture import TextShape
 from mineru_edge.models.tensors import attention_nodes, flat_decoder_inputs, flat_decoder_outputs
 
 from .onnx_nodes import Weights
-from .openvino_nodes import Graph, Node, constant, rotated
+from .openvino_nodes import Graph, Node, constant
 from .schemes import EMBEDDING, HEAD, Scheme, packed_parts
 
 
@@ -72,7 +72,7 @@ def _attention(shape: TextShape, index: int, qkv: Node, cos: Node, sin: Node) ->
 
     def turned(x: Node, count: int, name: str) -> Node:
         x = ops.reshape(x, constant([-1, count, 1, shape.head_dim], np.int64), special_zero=False)
-        return _flat(rotated(x, cos, sin, shape.head_dim), count * shape.head_dim, name)
+        return _flat(_rotated(x, cos, sin, shape.head_dim), count * shape.head_dim, name)
 
     q, k = turned(q, shape.heads, names.query), turned(k, shape.kv_heads, names.key)
     v = _flat(v, shape.kv_heads * shape.head_dim, names.value)
@@ -85,6 +85,17 @@ def _attention(shape: TextShape, index: int, qkv: Node, cos: Node, sin: Node) ->
     )
     x = ops.transpose(x, constant([0, 2, 1, 3], np.int64))
     return _flat(x, shape.heads * shape.head_dim, names.mixed)
+
+
+def _rotated(x: Node, cos: Node, sin: Node, head_dim: int) -> Node:
+    """Rotate-half: x [T, heads, 1, D] with cos and sin that broadcast to it, each angle twice.
+
+    With four axes and its halves from a VariadicSplit the plugin runs it as one operation.
+    """
+    halves = constant([head_dim // 2, head_dim // 2], np.int64)
+    left, right = ops.variadic_split(x, constant(3, np.int64), halves).outputs()
+    turned = ops.concat([ops.multiply(right, constant(-1, np.float32)), left], -1)
+    return ops.add(ops.multiply(x, cos), ops.multiply(turned, sin))
 
 
 def _flat(x: Node, width: int, name: str) -> Node:

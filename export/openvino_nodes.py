@@ -1,4 +1,4 @@
-"""The node patterns that both OpenVINO graphs share: matrix products, norms, rotation.
+"""The node patterns that both OpenVINO graphs share: matrix products, norms.
 
 An int8 matrix is what NNCF's INT8_SYM makes of it, an i8 constant, a Convert and a Multiply, which the CPU plugin
 takes as an integer product. Written here it needs no second copy of the model in f32, no package that brings a hundred
@@ -121,17 +121,6 @@ def _in_blocks(matrix: Floats, block: int, bits: int) -> Node:
         stored = ops.constant(tensor)
     weight = ops.multiply(ops.convert(stored, "f32"), constant(scales[:, :, None]))
     return ops.reshape(weight, constant(matrix.shape, np.int64), special_zero=False)
-
-
-def rotated(x: Node, cos: Node, sin: Node, head_dim: int) -> Node:
-    """Rotate-half: x [A, B, C, head_dim] with cos and sin that broadcast to it, each angle twice.
-
-    With four axes and its halves from a VariadicSplit the plugin runs it as one operation.
-    """
-    halves = constant([head_dim // 2, head_dim // 2], np.int64)
-    left, right = ops.variadic_split(x, constant(3, np.int64), halves).outputs()
-    turned = ops.concat([ops.multiply(right, constant(-1, np.float32)), left], -1)
-    return ops.add(ops.multiply(x, cos), ops.multiply(turned, sin))
 
 
 def _parameter(spec: TensorSpec) -> Node:
