@@ -64,7 +64,7 @@ def library_bytes(engines: Engines) -> int:
 def vision_bytes(vision: VisionShape, patches: int, engine: EngineName = "onnxruntime") -> int:
     """Heap of one vision run. In onnxruntime an MLP stands at its worst node before and after a step, next to about
     five rows of model width that the arena holds: counted 382 MB for 5476 patches of MinerU2.5, measured 369 MB in
-    INT8. OpenVINO plans no reuse over shapes it does not know: twice that."""
+    INT8. OpenVINO reuses less over shapes it does not know: twice that."""
     host = vision.patch_values + 4 * (vision.patch_values + 2 * vision.rotary_width)  # bytes and f32 values
     rows = (4, 8) if engine == "openvino" else (2, 5)
     return patches * (host + 4 * (rows[0] * vision.mlp_width + rows[1] * vision.width))
