@@ -63,7 +63,6 @@ def open_graphs(bundle: Bundle, kv: KVStore, *, threads: int, engines: Engines =
 
     Both at once: most of what an engine does at opening keeps one core busy.
     """
-
     with ThreadPoolExecutor(1, "mineru-edge open") as beside:
         vision = beside.submit(_open_vision, bundle, threads, engines)
         decoder = _open_decoder(bundle, kv, threads, engines)

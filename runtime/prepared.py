@@ -3,8 +3,8 @@
 An engine packs the weights for the processor it runs on. Packed anew at every start the decoder's are half a gigabyte
 of private memory; read from a file they are pages that the system can take back. Vision's are packed anew at every
 picture, which costs a sixth of a small one's time. Another engine needs seconds to compile vision, and keeps what came
-of that without the weights. The files fit one engine version, one processor and one bundle,
-which is what the folder's name and its note say.
+of that without the weights. The files fit one engine version, one processor and one bundle, which is what the folder's
+name and its note say.
 """
 
 from __future__ import annotations

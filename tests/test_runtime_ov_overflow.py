@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from product_graph import X86
 from tiny_checkpoint import write_checkpoint
 
 from mineru_edge.export.exporter import export
@@ -26,7 +26,6 @@ from mineru_edge.runtime.kv import KVStore
 from mineru_edge.runtime.ov import BLOCK_TOKENS, OvDecoder, OvVision
 from mineru_edge.runtime.ov_selftest import kernels
 
-X86 = platform.machine().lower() in ("x86_64", "amd64")
 SMALLEST = "model.layers.0.self_attn.o_proj"
 
 

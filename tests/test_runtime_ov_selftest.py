@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import platform
 import shutil
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
+from product_graph import X86
 from tiny_checkpoint import write_checkpoint
 
 from mineru_edge.export.exporter import export
@@ -21,7 +21,6 @@ from mineru_edge.runtime.engines import GraphName
 from mineru_edge.runtime.ov_selftest import kernels
 from mineru_edge.runtime.threads import CPUINFO, cpu_field
 
-X86 = platform.machine().lower() in ("x86_64", "amd64")
 DOTS = {"avx_vnni", "avx512_vnni", "amx_int8"} & set(cpu_field(CPUINFO, "flags").split())
 GRAPHS: tuple[GraphName, ...] = get_args(GraphName)
 EXPORTS = {

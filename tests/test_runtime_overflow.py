@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import platform
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto
+from product_graph import X86
 from tiny_checkpoint import write_checkpoint
 
 from mineru_edge.export.exporter import export
@@ -24,7 +24,6 @@ from mineru_edge.runtime.kv import KVStore
 from mineru_edge.runtime.plan import WEIGHTS
 from mineru_edge.runtime.threads import CPUINFO, cpu_field
 
-X86 = platform.machine().lower() in ("x86_64", "amd64")
 FLAGS = set(cpu_field(CPUINFO, "flags").split())
 DOTS = {"avx_vnni", "avx512_vnni", "amx_int8"} & FLAGS
 AVX2 = X86 and ("avx2" in FLAGS or not FLAGS)
